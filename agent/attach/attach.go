@@ -115,7 +115,7 @@ func (a *Attachment) attach(m Mechanism, ex *link.Executable, g programSites, re
 			return
 		}
 		if len(g.probes) == 1 {
-			a.failed = append(a.failed, Failure{g.probes[0].Site, explain(err)})
+			a.failed = append(a.failed, Failure{g.probes[0].Site, explain(err, m.capabilities()...)})
 			return
 		}
 		for _, p := range g.probes {
@@ -126,7 +126,7 @@ func (a *Attachment) attach(m Mechanism, ex *link.Executable, g programSites, re
 	for _, p := range g.probes {
 		l, err := perfEvent(ex, g.program, p, ret)
 		if err != nil {
-			a.failed = append(a.failed, Failure{p.Site, explain(err)})
+			a.failed = append(a.failed, Failure{p.Site, explain(err, m.capabilities()...)})
 			continue
 		}
 		a.links = append(a.links, l)

@@ -44,5 +44,5 @@ func Detect() (Mechanism, error) {
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return PerfEvent, nil
 	}
-	return Multi, fmt.Errorf("detect uprobe_multi: %w", explain(err))
+	return Multi, fmt.Errorf("detect uprobe_multi: %w", explain(err, Multi.capabilities()...))
 }
