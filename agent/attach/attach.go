@@ -19,7 +19,7 @@ type Probe struct {
 	Site
 	Cookie uint64        // what bpf_get_attach_cookie gives to both programs
 	Entry  *ebpf.Program // runs before the probed instruction
-	Return *ebpf.Program // runs when the function returns to its caller
+	Return *ebpf.Program // runs when the function returns to its caller; at the same instruction, for one breakpoint costs half of two
 }
 
 // Failure is a probe that the kernel refused.

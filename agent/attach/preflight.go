@@ -13,16 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Preflight tries on this machine what attaching by one mechanism needs: to load a program, to probe with it (the entry
-// point of the running program, which is not passed again), and to look into a process of another user. The error has one
-// line for each that fails, with the missing capability or the setting at fault, and is nil if nothing fails.
+// Preflight tries on this machine what attaching by one mechanism needs: to load a program and to probe with it (the entry
+// point of the running program, which is not passed again). It also asks for CAP_SYS_PTRACE, without which files cannot be
+// opened through processes of others. The error has one line for each that fails, with the missing capability or the
+// setting at fault, and is nil if nothing fails.
 func Preflight(m Mechanism) error {
 	var errs []error
 	if err := tryProbe(m); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := os.Readlink("/proc/1/exe"); err != nil {
-		errs = append(errs, explain(fmt.Errorf("look into process 1: %w", err), unix.CAP_SYS_PTRACE))
+	// There is no process to try it on that surely exists: some systems guard process 1 from everyone.
+	if have, err := effective(); err != nil {
+		errs = append(errs, err)
+	} else if have&(1<<unix.CAP_SYS_PTRACE) == 0 {
+		errs = append(errs, errors.New("look into processes of others: missing CAP_SYS_PTRACE"))
 	}
 	return errors.Join(errs...)
 }
