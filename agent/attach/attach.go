@@ -41,8 +41,8 @@ type Attachment struct {
 // Probes that the kernel refuses are left out and listed by Failed; the error is for no probe at all. Return programs are
 // attached before entry programs, so that a call seen on entry is also seen on return.
 func Attach(m Mechanism, file *os.File, probes []Probe) (*Attachment, error) {
-	if len(probes) == 0 {
-		return nil, errors.New("attach: no probes given")
+	if !slices.ContainsFunc(probes, func(p Probe) bool { return p.Entry != nil || p.Return != nil }) {
+		return nil, errors.New("attach: no programs given")
 	}
 	defer runtime.KeepAlive(file)
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))

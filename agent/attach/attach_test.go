@@ -181,7 +181,7 @@ func overlay(t *testing.T, lower string) string {
 	return view
 }
 
-// TestOneRefusedProbe has the kernel refuse one site of three: a locked instruction cannot be probed.
+// TestOneRefusedProbe has the kernel refuse one site of three, which lies beyond the file's end.
 func TestOneRefusedProbe(t *testing.T) {
 	path := library(t)
 	for _, m := range mechanisms {
