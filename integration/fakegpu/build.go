@@ -61,7 +61,7 @@ func steps() []step {
 		{"libchain_inner.so", "gcc", []string{"workloads/chain_inner.c"}, join(shared, framed, linked)},
 		{"libchain_pool.so", "g++", []string{"workloads/chain_pool.cc"}, join(shared, framed, linked, []string{"-l:libchain_inner.so"})},
 		{"libchain_outer.so", "gcc", []string{"workloads/chain_outer.c"}, join(shared, framed, linked, []string{"-l:libchain_pool.so"})},
-		{"chain", "gcc", []string{"workloads/chain.c"}, framed},
+		{"chain", "gcc", []string{"workloads/chain.c"}, join(framed, []string{"-Wl,-rpath,$ORIGIN"})},
 		{"inference", "g++", []string{"workloads/inference.cc"}, join(framed, linked)},
 		{"libbench.so", "gcc", []string{"workloads/levels.c"}, join(shared, framed, linked)},
 		{"bench", "gcc", []string{"workloads/bench.c"}, join(framed, linked, []string{"-l:libbench.so"})},
