@@ -7,7 +7,7 @@ long pool_begin(struct request *);
 LEVEL(outer_1, pool_begin, 8)
 LEVEL(outer_2, outer_1, 104)
 
-FRAME long outer_recursion(struct request *r, int depth)
+static FRAME long outer_recursion(struct request *r, int depth)
 {
 	volatile char frame[40];
 	frame[0] = 1;

@@ -28,7 +28,7 @@ public:
 
 FRAME long Arena::reserve(request *r)
 {
-	auto through = [this, r](unsigned long count) __attribute__((noinline)) {
+	auto through = [this, r](unsigned long count) __attribute__((noinline, noclone)) {
 		volatile char frame[8];
 		frame[0] = 1;
 		long n = take(r, count);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <vector>
 
-#define OUT_OF_LINE __attribute__((noinline))
+#define OUT_OF_LINE __attribute__((noinline, noclone))
 
 namespace engine {
 
