@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 )
@@ -79,7 +78,7 @@ func join(lists ...[]string) []string {
 
 // Build compiles the fake driver and the workloads with gcc and g++ into a directory below dir, named for the content of
 // the sources, and does nothing if that is there. Several processes may build into the same dir at once.
-func Build(ctx context.Context, dir string) (Driver, error) {
+func Build(ctx context.Context, dir string) (built Driver, err error) {
 	digest, err := contentDigest()
 	if err != nil {
 		return Driver{}, fmt.Errorf("read fake driver's sources: %w", err)
@@ -98,7 +97,11 @@ func Build(ctx context.Context, dir string) (Driver, error) {
 	if err != nil {
 		return Driver{}, fmt.Errorf("build fake driver: %w", err)
 	}
-	defer os.RemoveAll(work)
+	defer func() {
+		if e := os.RemoveAll(work); e != nil && err == nil {
+			err = fmt.Errorf("build fake driver: %w", e)
+		}
+	}()
 	if err := buildIn(ctx, work); err != nil {
 		return Driver{}, fmt.Errorf("build fake driver: %w", err)
 	}
@@ -171,9 +174,9 @@ func contentDigest() (string, error) {
 			return err
 		}
 		content, err := sources.ReadFile(name)
-		fmt.Fprintf(h, "%s %d\n%s", path.Clean(name), len(content), content)
+		h.Write(fmt.Appendf(nil, "%s %d\n%s", name, len(content), content))
 		return err
 	})
-	fmt.Fprint(h, steps(), common)
+	h.Write(fmt.Append(nil, steps(), common))
 	return hex.EncodeToString(h.Sum(nil))[:16], err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/agent/gpuapi"
+	"github.com/vramprof/vramprof/internal/ehframe"
 )
 
 // built is the driver, built once for all tests of this package.
@@ -79,11 +80,25 @@ func TestStubs(t *testing.T) {
 			t.Errorf("%s: % x, guard at %#x; want % x, %#x", name, stub, at, want, guard)
 		}
 	}
+	frames := f.Section(".eh_frame")
+	section, err := frames.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, problems, err := ehframe.Parse(section, frames.Addr)
+	if err != nil || problems != 0 {
+		t.Fatalf("unwind rows: %v, %d problems", err, problems)
+	}
+	for name, s := range all {
+		if row, ok := rows.Find(s.Value + 10); !ok || row.Kind() != ehframe.SP || row.CFA&^7 != 8 {
+			t.Errorf("%s: no row that says the CFA is rsp + 8: %+v", name, row)
+		}
+	}
 	if len(all) < 100 {
 		t.Errorf("%d exports", len(all))
 	}
-	if f.Section(".eh_frame") == nil || f.Section(".note.gnu.build-id") == nil || f.Section(".symtab") != nil {
-		t.Error("want .eh_frame and a build ID and, as in the real library, no .symtab")
+	if f.Section(".note.gnu.build-id") == nil || f.Section(".symtab") != nil {
+		t.Error("want a build ID and, as in the real library, no .symtab")
 	}
 }
 
