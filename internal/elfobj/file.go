@@ -27,8 +27,8 @@ const (
 
 // Limits on the tables of one file. The largest known linked files have some hundred sections.
 const (
-	maxSections = 1 << 20
-	maxSegments = 1 << 12
+	maxSections = 1 << 17
+	maxSegments = 1 << 9
 )
 
 // ErrOutside says that a header speaks of bytes that the file does not have, or of more than is ever read at once.
@@ -40,6 +40,7 @@ type File struct {
 	reader io.ReaderAt
 	size   int64
 
+	abi      [2]byte // EI_OSABI, EI_ABIVERSION
 	fileType elf.Type
 	machine  elf.Machine
 	flags    uint32
@@ -75,6 +76,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 		return nil, errors.New("read ELF header: only 64-bit little-endian files are supported")
 	}
 	le := binary.LittleEndian
+	f.abi = [2]byte{h[elf.EI_OSABI], h[elf.EI_ABIVERSION]}
 	f.fileType, f.machine = elf.Type(le.Uint16(h[16:])), elf.Machine(le.Uint16(h[18:]))
 	f.entry, f.flags = le.Uint64(h[24:]), le.Uint32(h[48:])
 	programsAt, programSize, programs := le.Uint64(h[32:]), le.Uint16(h[54:]), uint64(le.Uint16(h[56:]))

@@ -89,8 +89,8 @@ func (f *File) reducedSections() (out []Section, end uint64) {
 // hasBytes tells whether a section header speaks of bytes in the file.
 func hasBytes(s *Section) bool { return s.Type != elf.SHT_NULL && s.Type != elf.SHT_NOBITS }
 
-// reducedPrograms gives the program headers of the reduced file. Notes point to where they are now. Other segments that a
-// tool would look into have no bytes any more; PT_LOAD stays, for the sake of the file's numbering.
+// reducedPrograms gives the program headers of the reduced file. Notes point to where they are now. PT_LOAD stays,
+// for the sake of the file's numbering. The others have no bytes any more.
 func (f *File) reducedPrograms(sections []Section) []program {
 	out := append([]program(nil), f.programs...)
 	for i := range out {
@@ -101,6 +101,9 @@ func (f *File) reducedPrograms(sections []Section) []program {
 		offset, ok := f.movedNotes(p, sections)
 		if !ok {
 			p.filesz = 0
+			if p.kind == elf.PT_INTERP || p.kind == elf.PT_DYNAMIC { // which no reader takes empty
+				p.kind = elf.PT_NULL
+			}
 		}
 		p.offset = offset
 	}
@@ -137,6 +140,7 @@ func (f *File) header(sectionsAt uint64) []byte {
 	le := binary.LittleEndian
 	copy(b, elf.ELFMAG)
 	b[elf.EI_CLASS], b[elf.EI_DATA], b[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
+	b[elf.EI_OSABI], b[elf.EI_ABIVERSION] = f.abi[0], f.abi[1]
 	le.PutUint16(b[16:], uint16(f.fileType))
 	le.PutUint16(b[18:], uint16(f.machine))
 	le.PutUint32(b[20:], uint32(elf.EV_CURRENT))

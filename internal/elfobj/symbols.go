@@ -22,6 +22,9 @@ type Symbol struct {
 // Defined tells whether the file has what the symbol names, rather than importing it.
 func (s Symbol) Defined() bool { return s.Section != elf.SHN_UNDEF }
 
+// maxSymbols of one table are several times what the largest known builds have.
+const maxSymbols = 16 << 20
+
 // maxNameShare bounds the work that a file can ask for by letting many symbols point into one long name. Linkers merge
 // names that end alike, which seldom saves half.
 const maxNameShare = 16
@@ -82,7 +85,7 @@ func (f *File) table(kind elf.SectionType, visit func(name []byte, s Symbol) boo
 	if err != nil {
 		return false, err
 	}
-	if !f.holds(s.Offset, s.Size) {
+	if !f.holds(s.Offset, s.Size) || s.Size > maxSymbols*symbolSize {
 		return false, fmt.Errorf("read section %s of %d bytes: %w", s.Name, s.Size, ErrOutside)
 	}
 	r := bufio.NewReaderSize(io.NewSectionReader(f.reader, int64(s.Offset), int64(s.Size)), 64<<10)
