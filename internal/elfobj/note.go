@@ -6,36 +6,37 @@ import (
 )
 
 const (
-	maxNotes   = 1 << 20 // bytes of one PT_NOTE segment
+	maxNotes   = 4 << 20 // bytes of all notes
 	maxBuildID = 64      // linkers write 8 (xxhash) to 20 bytes (SHA-1), --build-id=0x... up to what people give
 )
 
 // findBuildID looks through the notes: by segment, as a file may lack section headers, then by section, as a debug file
 // may have empty segments.
 func (f *File) findBuildID() []byte {
+	left := uint64(maxNotes)
+	notes := func(offset, size, alignment uint64) []byte {
+		b, err := f.bytes(offset, size, left)
+		if err != nil { // broken notes are none: the file is named by its content then
+			return nil
+		}
+		left -= size
+		return buildID(b, alignment)
+	}
 	for _, p := range f.programs {
 		if p.kind == elf.PT_NOTE {
-			if id := f.buildIDIn(p.offset, p.filesz, p.alignment); id != nil {
+			if id := notes(p.offset, p.filesz, p.alignment); id != nil {
 				return id
 			}
 		}
 	}
 	for _, s := range f.sections {
 		if s.Type == elf.SHT_NOTE {
-			if id := f.buildIDIn(s.Offset, s.Size, s.alignment); id != nil {
+			if id := notes(s.Offset, s.Size, s.alignment); id != nil {
 				return id
 			}
 		}
 	}
 	return nil
-}
-
-func (f *File) buildIDIn(offset, size, alignment uint64) []byte {
-	b, err := f.bytes(offset, size, maxNotes)
-	if err != nil {
-		return nil
-	}
-	return buildID(b, alignment)
 }
 
 // buildID finds NT_GNU_BUILD_ID among notes that are aligned to 4 bytes, or to 8 where their segment says so.

@@ -67,7 +67,8 @@ func (f *File) reducedSections() (out []Section, end uint64) {
 	for i := range out {
 		s := &out[i]
 		switch {
-		case i == 0: // the null section, which may hold counts
+		case i == 0: // the null section holds nothing but counts
+			*s = Section{Type: elf.SHT_NULL, Size: s.Size, link: s.link, info: s.info}
 		case keep[i] && hasBytes(s) && f.holds(s.Offset, s.Size) && s.Size <= left:
 			left -= s.Size
 			if s.alignment == 4 { // notes of one segment have to stay side by side
