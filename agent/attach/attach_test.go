@@ -15,12 +15,23 @@ var shapes = []string{
 	"lea_argument", "sub_stack", "store_first", "callee_saved", "loop_head",
 }
 
-var mechanisms = []attach.Mechanism{attach.Multi, attach.PerfEvent}
+// mechanisms are those of the kernel: both from Linux 6.6 on.
+func mechanisms(t testing.TB) []attach.Mechanism {
+	t.Helper()
+	m, err := attach.Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m == attach.Multi {
+		return []attach.Mechanism{attach.Multi, attach.PerfEvent}
+	}
+	return []attach.Mechanism{attach.PerfEvent}
+}
 
 // TestProbesSeeTheCall attaches to every shape and lets a process call it: one hit and one return per call, arguments and
 // stack pointer as the caller left them, the function's result unharmed.
 func TestProbesSeeTheCall(t *testing.T) {
-	for _, m := range mechanisms {
+	for _, m := range mechanisms(t) {
 		t.Run(m.String(), func(t *testing.T) {
 			for _, tt := range []struct {
 				name  string
@@ -70,7 +81,7 @@ func TestReplacedFile(t *testing.T) {
 	if err := os.Rename(replacement, path); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mechanisms {
+	for _, m := range mechanisms(t) {
 		for _, tt := range []struct {
 			name string
 			file *os.File
@@ -95,7 +106,7 @@ func TestReplacedFile(t *testing.T) {
 func TestSharedLayer(t *testing.T) {
 	path := library(t)
 	views := []string{overlay(t, filepath.Dir(path)), overlay(t, filepath.Dir(path))}
-	m := attach.Multi
+	m := mechanisms(t)[0]
 	var (
 		files   []*os.File
 		callers []*caller
@@ -184,7 +195,7 @@ func overlay(t *testing.T, lower string) string {
 // TestOneRefusedProbe has the kernel refuse one site of three, which lies beyond the file's end.
 func TestOneRefusedProbe(t *testing.T) {
 	path := library(t)
-	for _, m := range mechanisms {
+	for _, m := range mechanisms(t) {
 		t.Run(m.String(), func(t *testing.T) {
 			c := startCaller(t, path)
 			f := c.mapped("libshapes.so")
@@ -212,7 +223,7 @@ func TestOneRefusedProbe(t *testing.T) {
 }
 
 func TestCloseDetaches(t *testing.T) {
-	for _, m := range mechanisms {
+	for _, m := range mechanisms(t) {
 		t.Run(m.String(), func(t *testing.T) {
 			c := startCaller(t, library(t))
 			f := c.mapped("libshapes.so")
