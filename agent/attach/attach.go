@@ -24,8 +24,8 @@ type Probe struct {
 
 // Failure is a probe that the kernel refused.
 type Failure struct {
-	Site Site
-	Err  error
+	Probe Probe
+	Err   error
 }
 
 // Attachment is a set of attached probes. Close detaches them; losing the last reference detaches them at some time.
@@ -51,7 +51,7 @@ func Attach(m Mechanism, file *os.File, probes []Probe) (*Attachment, error) {
 	}
 	a := &Attachment{}
 	returnFailed := func(p Probe) bool {
-		return slices.ContainsFunc(a.failed, func(f Failure) bool { return f.Site.Address == p.Address })
+		return slices.ContainsFunc(a.failed, func(f Failure) bool { return f.Probe.Address == p.Address })
 	}
 	for _, g := range group(probes, func(p Probe) *ebpf.Program { return p.Return }) {
 		a.attach(m, executable, g, true)
@@ -62,7 +62,7 @@ func Attach(m Mechanism, file *os.File, probes []Probe) (*Attachment, error) {
 	}
 	slices.Reverse(a.links)
 	if len(a.links) == 0 {
-		return nil, fmt.Errorf("attach to %s: %s: %w", file.Name(), strings.Join(a.failed[0].Site.Symbols, ","), a.failed[0].Err)
+		return nil, fmt.Errorf("attach to %s: %s: %w", file.Name(), strings.Join(a.failed[0].Probe.Symbols, ","), a.failed[0].Err)
 	}
 	return a, nil
 }
@@ -108,14 +108,14 @@ func (a *Attachment) attach(m Mechanism, ex *link.Executable, g programSites, re
 	if len(g.probes) == 0 {
 		return
 	}
-	if m == Multi {
+	if m == UprobeMulti {
 		l, err := multi(ex, g, ret)
 		if err == nil {
 			a.links = append(a.links, l)
 			return
 		}
 		if len(g.probes) == 1 {
-			a.failed = append(a.failed, Failure{g.probes[0].Site, explain(err, m.capabilities()...)})
+			a.failed = append(a.failed, Failure{g.probes[0], explain(err, m.capabilities()...)})
 			return
 		}
 		for _, p := range g.probes {
@@ -126,7 +126,7 @@ func (a *Attachment) attach(m Mechanism, ex *link.Executable, g programSites, re
 	for _, p := range g.probes {
 		l, err := perfEvent(ex, g.program, p, ret)
 		if err != nil {
-			a.failed = append(a.failed, Failure{p.Site, explain(err, m.capabilities()...)})
+			a.failed = append(a.failed, Failure{p, explain(err, m.capabilities()...)})
 			continue
 		}
 		a.links = append(a.links, l)

@@ -22,8 +22,8 @@ func mechanisms(t testing.TB) []attach.Mechanism {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m == attach.Multi {
-		return []attach.Mechanism{attach.Multi, attach.PerfEvent}
+	if m == attach.UprobeMulti {
+		return []attach.Mechanism{attach.UprobeMulti, attach.PerfEvent}
 	}
 	return []attach.Mechanism{attach.PerfEvent}
 }
@@ -208,7 +208,7 @@ func TestOneRefusedProbe(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer a.Close()
-			if failed := a.Failed(); len(failed) != 1 || failed[0].Site.Symbols[0] != "beyond" {
+			if failed := a.Failed(); len(failed) != 1 || failed[0].Probe.Symbols[0] != "beyond" {
 				t.Errorf("failed %v, want the bad site once", failed)
 			}
 			c.call("stub", 5)

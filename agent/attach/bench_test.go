@@ -16,7 +16,7 @@ func BenchmarkCall(b *testing.B) {
 	f := open(b, path)
 	c := startCaller(b, path)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "empty", Type: ebpf.Kprobe, AttachType: attach.Multi.AttachType(),
+		Name: "empty", Type: ebpf.Kprobe, AttachType: attach.UprobeMulti.AttachType(),
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, License: "Apache-2.0",
 	})
 	if err != nil {
@@ -28,7 +28,7 @@ func BenchmarkCall(b *testing.B) {
 		measure := func(name string, probes ...attach.Probe) {
 			b.Run(symbol+"/"+name, func(b *testing.B) {
 				if len(probes) > 0 {
-					attachAll(b, attach.Multi, f, probes)
+					attachAll(b, attach.UprobeMulti, f, probes)
 				}
 				_, ns := c.call(symbol, b.N)
 				b.ReportMetric(ns, "ns/call")

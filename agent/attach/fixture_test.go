@@ -41,7 +41,7 @@ func open(t testing.TB, path string) *os.File {
 	return f
 }
 
-func plan(t testing.TB, f *os.File, symbols ...string) *attach.Plan {
+func plan(t testing.TB, f *os.File, symbols ...string) attach.Plan {
 	t.Helper()
 	p, err := attach.NewPlan(f, symbols)
 	if err != nil {

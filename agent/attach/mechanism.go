@@ -12,15 +12,15 @@ import (
 type Mechanism int
 
 const (
-	// Multi attaches one program to many sites with one link (Linux 6.6). It needs CAP_BPF and CAP_PERFMON.
-	Multi Mechanism = iota
+	// UprobeMulti attaches one program to many sites with one link (Linux 6.6). It needs CAP_BPF and CAP_PERFMON.
+	UprobeMulti Mechanism = iota
 	// PerfEvent opens a perf event and a link per site (cookies need Linux 5.15). It needs CAP_SYS_ADMIN on kernels with the
 	// fix for CVE-2025-38466.
 	PerfEvent
 )
 
 func (m Mechanism) String() string {
-	if m == Multi {
+	if m == UprobeMulti {
 		return "uprobe_multi"
 	}
 	return "perf_event"
@@ -28,7 +28,7 @@ func (m Mechanism) String() string {
 
 // AttachType is the attach type that a program has to be loaded with.
 func (m Mechanism) AttachType() ebpf.AttachType {
-	if m == Multi {
+	if m == UprobeMulti {
 		return ebpf.AttachTraceUprobeMulti
 	}
 	return ebpf.AttachNone
@@ -40,9 +40,9 @@ func Detect() (Mechanism, error) {
 	err := features.HaveBPFLinkUprobeMulti()
 	switch {
 	case err == nil:
-		return Multi, nil
+		return UprobeMulti, nil
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return PerfEvent, nil
 	}
-	return Multi, fmt.Errorf("detect uprobe_multi: %w", explain(err, Multi.capabilities()...))
+	return UprobeMulti, fmt.Errorf("detect uprobe_multi: %w", explain(err, UprobeMulti.capabilities()...))
 }

@@ -51,24 +51,24 @@ const maxSymbols = 1 << 20
 // versions has one site per version. It fails if the file is no 64-bit x86-64 or AArch64 object with dynamic symbols; a
 // single symbol that cannot be probed is refused with its reason and the others are planned. On AArch64 every site is the
 // function's first instruction.
-func NewPlan(file io.ReaderAt, symbols []string) (*Plan, error) {
+func NewPlan(file io.ReaderAt, symbols []string) (Plan, error) {
 	f, err := elf.NewFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("plan probes: read ELF: %w", err)
+		return Plan{}, fmt.Errorf("plan probes: read ELF: %w", err)
 	}
 	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || (f.Machine != elf.EM_X86_64 && f.Machine != elf.EM_AARCH64) {
-		return nil, fmt.Errorf("plan probes: %v %v %v is not supported: only 64-bit x86-64 and AArch64 are", f.Class, f.Data, f.Machine)
+		return Plan{}, fmt.Errorf("plan probes: %v %v %v is not supported: only 64-bit x86-64 and AArch64 are", f.Class, f.Data, f.Machine)
 	}
 	dynamic, err := dynamicSymbols(f)
 	if err != nil {
-		return nil, fmt.Errorf("plan probes: %w", err)
+		return Plan{}, fmt.Errorf("plan probes: %w", err)
 	}
 
 	wanted := make(map[string]int, len(symbols)) // to the place in symbols
 	for i, s := range symbols {
 		wanted[s] = i
 	}
-	plan := &Plan{}
+	var plan Plan
 	refused := make(map[string]Reason)
 	sites := make(map[uint64]*function)
 	for _, s := range dynamic {

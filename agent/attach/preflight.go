@@ -69,7 +69,7 @@ func tryProbe(m Mechanism) error {
 
 // capabilities are what the kernel asks for when a program is attached.
 func (m Mechanism) capabilities() []uint {
-	if m == Multi {
+	if m == UprobeMulti {
 		return []uint{unix.CAP_BPF, unix.CAP_PERFMON}
 	}
 	return []uint{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN}

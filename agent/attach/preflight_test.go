@@ -16,7 +16,7 @@ const preflightVariable = "VRAMPROF_TEST_PREFLIGHT"
 
 // TestMain is also the program that TestPreflightNamesTheCapability runs with fewer capabilities.
 func TestMain(m *testing.M) {
-	for _, mechanism := range []attach.Mechanism{attach.Multi, attach.PerfEvent} {
+	for _, mechanism := range []attach.Mechanism{attach.UprobeMulti, attach.PerfEvent} {
 		if os.Getenv(preflightVariable) != mechanism.String() {
 			continue
 		}
@@ -37,14 +37,14 @@ func TestPreflightNamesTheCapability(t *testing.T) {
 		drop      []uintptr
 		want      []string // parts of the message, which is empty if there are none
 	}{
-		{"all", attach.Multi, nil, nil},
+		{"all", attach.UprobeMulti, nil, nil},
 		{"all", attach.PerfEvent, nil, nil},
-		{"no SYS_ADMIN", attach.Multi, []uintptr{unix.CAP_SYS_ADMIN}, nil},
+		{"no SYS_ADMIN", attach.UprobeMulti, []uintptr{unix.CAP_SYS_ADMIN}, nil},
 		{"no SYS_ADMIN", attach.PerfEvent, []uintptr{unix.CAP_SYS_ADMIN}, []string{"probe this program", "missing CAP_SYS_ADMIN"}},
-		{"no BPF", attach.Multi, []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_BPF}, []string{"load a BPF program", "missing CAP_BPF"}},
-		{"no PERFMON", attach.Multi, []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_PERFMON}, []string{"detect uprobe_multi", "missing CAP_PERFMON"}},
-		{"neither", attach.Multi, []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON}, []string{"missing CAP_BPF, CAP_PERFMON"}},
-		{"no SYS_PTRACE", attach.Multi, []uintptr{unix.CAP_SYS_PTRACE}, []string{"look into processes", "missing CAP_SYS_PTRACE"}},
+		{"no BPF", attach.UprobeMulti, []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_BPF}, []string{"load a BPF program", "missing CAP_BPF"}},
+		{"no PERFMON", attach.UprobeMulti, []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_PERFMON}, []string{"detect uprobe_multi", "missing CAP_PERFMON"}},
+		{"neither", attach.UprobeMulti, []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON}, []string{"missing CAP_BPF, CAP_PERFMON"}},
+		{"no SYS_PTRACE", attach.UprobeMulti, []uintptr{unix.CAP_SYS_PTRACE}, []string{"look into processes", "missing CAP_SYS_PTRACE"}},
 	} {
 		t.Run(tt.mechanism.String()+" "+tt.name, func(t *testing.T) {
 			out := preflightWithout(t, tt.mechanism, tt.drop)
