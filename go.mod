@@ -43,3 +43,6 @@ tool (
 	github.com/cilium/ebpf/cmd/bpf2go
 	google.golang.org/protobuf/cmd/protoc-gen-go
 )
+
+// npm packages may carry Go files.
+ignore node_modules
