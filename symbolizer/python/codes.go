@@ -47,10 +47,18 @@ func Open[L Log](open func(visit func(record []byte, place uint64)) (L, error)) 
 
 // Has tells whether a code object is here.
 func (c *Codes) Has(digest []byte) bool {
+	_, ok := c.place(digest)
+	return ok
+}
+
+func (c *Codes) place(digest []byte) (place uint64, ok bool) {
+	if len(digest) != codedigest.Size {
+		return 0, false
+	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, ok := c.places[Digest(digest)]
-	return ok
+	place, ok = c.places[Digest(digest)]
+	return place, ok
 }
 
 // Len is the number of code objects.
@@ -91,12 +99,10 @@ func (c *Codes) Add(codes []*symbolizerv1.PythonCode) (stored int, err error) {
 }
 
 // Symbolize gives the function, file and line of instructions of a code object, each a byte offset into its bytecode, to
-// answer. The line is 0 where the code object gives the instruction none, as "line None" of a traceback. The error is
+// answer. The line is 0 where a traceback shows "line None", and for versions of CPython whose format is not known. The error is
 // fs.ErrNotExist if the code object is not here.
 func (c *Codes) Symbolize(digest []byte, instructions []uint32, answer func(i int, line *symbolizerv1.Line)) error {
-	c.mu.RLock()
-	place, ok := c.places[Digest(digest)]
-	c.mu.RUnlock()
+	place, ok := c.place(digest)
 	if !ok {
 		return fs.ErrNotExist
 	}
