@@ -68,16 +68,13 @@ func flatten(spans []span, yield func(entry) error) error {
 		return nil
 	}
 	for _, s := range spans {
+		if s.end <= s.start || s.unsized && len(open) > 0 && open[0].end > s.start { // the outermost ends last
+			continue
+		}
 		if err := emit(s.start); err != nil {
 			return err
 		}
 		at = max(at, s.start)
-		for len(open) > 0 && open[len(open)-1].end <= at { // over, without having had a place
-			open = open[:len(open)-1]
-		}
-		if s.end <= s.start || s.unsized && len(open) > 0 {
-			continue
-		}
 		for len(open) > 0 && open[len(open)-1].end <= s.end { // nothing is left of it after the new one
 			open = open[:len(open)-1]
 		}
