@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -152,6 +153,27 @@ func TestIdentityWithoutBuildID(t *testing.T) {
 	}
 	if again, err := small.Identity(); again != id || err != nil {
 		t.Fatalf("the reduced file's identity is %s, %v, not %s", again, err, id)
+	}
+}
+
+// Of a file that was cut, what is whole is read, and what is not is no secret.
+func TestCutFile(t *testing.T) {
+	whole, err := os.ReadFile(build(t, program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elfobj.Open(bytes.NewReader(whole), int64(len(whole))-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.BuildID()) == 0 || len(f.Segments()) == 0 {
+		t.Error("the build ID and segments are whole, and were not read")
+	}
+	if err := f.Damage(); !errors.Is(err, elfobj.ErrOutside) {
+		t.Errorf("damage: %v", err)
+	}
+	if err := f.Symbols(func(elfobj.Symbol) bool { return true }); err == nil {
+		t.Error("its symbols are lost, and that is no error")
 	}
 }
 

@@ -27,6 +27,10 @@ type Section struct {
 // file's: do not change it.
 func (f *File) Sections() []Section { return f.sections }
 
+// Damage tells why the file has no sections although its header speaks of some: it was cut, most likely. It is nil
+// otherwise.
+func (f *File) Damage() error { return f.broken }
+
 // Section reads the first section of a name whole, and gives its address. ok is false if the file has none, or has no
 // bytes for it.
 func (f *File) Section(name string) (data []byte, address uint64, ok bool, err error) {

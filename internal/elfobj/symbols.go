@@ -32,6 +32,9 @@ const maxNameShare = 16
 // Symbols visits the named entries of .symtab, then of .dynsym, until visit returns false. It reads both in pieces: a
 // table of any size costs a few megabytes. A file without tables is no error. What was visited before an error is good.
 func (f *File) Symbols(visit func(Symbol) bool) error {
+	if f.broken != nil {
+		return f.broken
+	}
 	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		more, err := f.table(kind, func(name []byte, s Symbol) bool {
 			s.Name = string(name)

@@ -103,6 +103,9 @@ func (o *Objects) Add(build string, r io.ReaderAt, size int64) (symbols uint64, 
 	if err != nil {
 		return 0, false, invalid{err}
 	}
+	if err := f.Damage(); err != nil {
+		return 0, false, invalid{err}
+	}
 	id, err := f.Identity()
 	if err != nil {
 		return 0, false, invalid{err}
