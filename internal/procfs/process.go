@@ -13,7 +13,9 @@ type Stat struct {
 	PID uint32
 	// Comm is the name of the leading thread, at most 15 bytes of any value.
 	Comm string
-	PPID uint32
+	// State is that of the leading thread: R, S, D, Z (it has ended, others of the process may not have) and so on.
+	State byte
+	PPID  uint32
 	// StartTime is in clock ticks, of which there are 100 a second, since boot.
 	StartTime uint64
 	// StartStack is the address of the bottom of the stack, which differs from exec to exec. It is 0 for a kernel thread and
@@ -33,7 +35,7 @@ func ParseStat(data []byte) (Stat, error) {
 	if len(fields) <= 28-state {
 		return Stat{}, fmt.Errorf("parse stat: %d fields behind the name, 26 expected", len(fields))
 	}
-	s := Stat{Comm: string(rest[:last])}
+	s := Stat{Comm: string(rest[:last]), State: fields[0][0]}
 	for _, f := range []struct {
 		name, text string
 		to         func(uint64)

@@ -21,7 +21,7 @@ const statTail = " S 17 5 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 98765 100 200 
 func TestParseStat(t *testing.T) {
 	for _, comm := range []string{"python3", "", "a b", ") S 1 2 3", "((", "x\ny", "\xff\xfe"} {
 		got, err := procfs.ParseStat([]byte("4242 (" + comm + ")" + statTail))
-		want := procfs.Stat{PID: 4242, Comm: comm, PPID: 17, StartTime: 98765, StartStack: 140737000000000}
+		want := procfs.Stat{PID: 4242, Comm: comm, State: 'S', PPID: 17, StartTime: 98765, StartStack: 140737000000000}
 		if err != nil || got != want {
 			t.Errorf("%q: got %+v, %v", comm, got, err)
 		}
