@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -249,6 +250,16 @@ func names(r *symbolizerv1.SymbolizeResponse) (out []string) {
 		}
 	}
 	return out
+}
+
+// await polls what no event tells of.
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain for ", what)
+		}
+	}
 }
 
 func ask(t testing.TB, c client, r *symbolizerv1.SymbolizeRequest) []string {

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"connectrpc.com/connect"
 
 	symbolizerv1 "github.com/vramprof/vramprof/gen/vramprof/symbolizer/v1"
 )
 
-// UploadObject implements vramprof.symbolizer.v1.SymbolizerService. An upload that nobody needs is answered before it is
-// read: its client finds its stream closed and takes the answer.
+// UploadObject implements vramprof.symbolizer.v1.SymbolizerService. An upload that nobody needs is read to its end, though
+// not kept: over HTTP/1.1 a client that is still sending loses an early answer.
 func (s *Server) UploadObject(_ context.Context, stream *connect.ClientStream[symbolizerv1.UploadObjectRequest]) (*connect.Response[symbolizerv1.UploadObjectResponse], error) {
 	response, result, size, err := s.upload(stream)
 	s.counters.uploaded(Object, result, size)
@@ -33,14 +34,17 @@ func (s *Server) upload(stream *connect.ClientStream[symbolizerv1.UploadObjectRe
 	if err := s.checkBuild(build); err != nil {
 		return nil, Refused, 0, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("object in the first message: build ID %q: %w", build, err))
 	}
-	if s.objects.Complete(build) {
-		return &symbolizerv1.UploadObjectResponse{AlreadyPresent: true}, Known, 0, nil
+	known := s.objects.Complete(build)
+	var to io.Writer = io.Discard
+	var spool Spool
+	if !known {
+		var err error
+		if spool, err = s.spool(); err != nil {
+			return nil, Failed, 0, s.failure("store upload", err)
+		}
+		defer spool.Discard()
+		to = spool
 	}
-	spool, err := s.spool()
-	if err != nil {
-		return nil, Failed, 0, s.failure("store upload", err)
-	}
-	defer spool.Discard()
 	for first := true; first || stream.Receive(); first = false {
 		if !first && stream.Msg().GetObject() != nil {
 			return nil, Refused, size, connect.NewError(connect.CodeInvalidArgument, errors.New("a second object in one upload"))
@@ -49,12 +53,15 @@ func (s *Server) upload(stream *connect.ClientStream[symbolizerv1.UploadObjectRe
 		if size += int64(len(data)); size > s.limits.MaxObject {
 			return nil, Refused, size, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("build %s is over the limit of %d bytes", build, s.limits.MaxObject))
 		}
-		if _, err := spool.Write(data); err != nil {
+		if _, err := to.Write(data); err != nil {
 			return nil, Failed, size, s.failure("store upload of "+build, err)
 		}
 	}
 	if err := stream.Err(); err != nil {
 		return nil, Aborted, size, err
+	}
+	if known {
+		return &symbolizerv1.UploadObjectResponse{AlreadyPresent: true}, Known, size, nil
 	}
 	symbols, stored, err := s.objects.Add(build, spool, size)
 	if err != nil {
