@@ -193,9 +193,6 @@ func TestBrokenUpload(t *testing.T) {
 		return err == nil && len(spools) == 1
 	})
 	cancel()
-	if _, err := stream.CloseAndReceive(); connect.CodeOf(err) != connect.CodeCanceled {
-		t.Fatal(err)
-	}
 	await(t, "the server to see that the client is gone", func() bool {
 		for _, u := range service.Statistics().Uploads {
 			if u.Kind == "object" && u.Result == "aborted" {
@@ -204,6 +201,9 @@ func TestBrokenUpload(t *testing.T) {
 		}
 		return false
 	})
+	if _, err := stream.CloseAndReceive(); connect.CodeOf(err) != connect.CodeCanceled { // only now, as it ends the stream in good order
+		t.Fatal(err)
+	}
 	if left, err := os.ReadDir(filepath.Join(dir, "temporary")); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
