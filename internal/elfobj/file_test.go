@@ -177,6 +177,40 @@ func TestCutFile(t *testing.T) {
 	}
 }
 
+// BOLT leaves two sections of the name: the one that .eh_frame_hdr speaks of is taken, wherever it stands.
+func TestSeveralUnwindSections(t *testing.T) {
+	whole, err := os.ReadFile(build(t, program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (data []byte, address uint64) {
+		f, err := elfobj.Open(bytes.NewReader(whole), int64(len(whole)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, address, _, _, err = f.EHFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data, address
+	}
+	want, wantAddress := open()
+	le := binary.LittleEndian
+	headers := whole[le.Uint64(whole[40:]):]
+	name := func(section int) []byte { return headers[64*section:][:4] }
+	found := -1
+	for i := range int(le.Uint16(whole[60:])) {
+		if le.Uint64(headers[64*i+16:]) == wantAddress {
+			found = i
+		}
+	}
+	copy(name(1), name(found))       // one before it
+	copy(name(found+1), name(found)) // and one after
+	if got, address := open(); address != wantAddress || !bytes.Equal(got, want) {
+		t.Errorf("took the section at %#x, not %#x", address, wantAddress)
+	}
+}
+
 // B16: headers that promise absurd sizes cost nothing.
 func TestB16AbsurdSizes(t *testing.T) {
 	whole, err := os.ReadFile(build(t, program))

@@ -6,12 +6,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/integration/pythons"
 )
 
-// interpreters are the CPython interpreters of this machine, by version: the system's, and pyenv's where it has any.
+// interpreters are the CPythons under test, and those of pyenv that are older than what agents walk, for the older
+// formats.
 func interpreters(t testing.TB) map[string]string {
 	t.Helper()
-	candidates := []string{"/usr/bin/python3", "python3"}
+	found, err := pythons.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, i := range found {
+		out[i.String()] = i.Path
+	}
 	root := os.Getenv("PYENV_ROOT")
 	if root == "" {
 		home, err := os.UserHomeDir()
@@ -20,19 +30,16 @@ func interpreters(t testing.TB) map[string]string {
 		}
 		root = filepath.Join(home, ".pyenv")
 	}
-	pyenv, err := filepath.Glob(filepath.Join(root, "versions", "3.*", "bin", "python3"))
+	older, err := filepath.Glob(filepath.Join(root, "versions", "3.[6-9].*", "bin", "python3"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]string{}
-	for _, c := range append(candidates, pyenv...) {
-		version, err := exec.Command(c, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])").Output()
-		if err == nil {
-			out[strings.TrimSpace(string(version))] = c
+	for _, path := range older {
+		version, err := exec.Command(path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])").Output()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(out) == 0 {
-		t.Fatal("no python3 found: install one")
+		out["pyenv-"+strings.TrimSpace(string(version))] = path
 	}
 	return out
 }
