@@ -153,7 +153,7 @@ func TestGRPC(t *testing.T) {
 	if err := alpha.Send(&grpc_reflection_v1alpha.ServerReflectionRequest{MessageRequest: symbol}); err != nil {                                     //nolint:staticcheck // the same
 		t.Fatal(err)
 	}
-	if file, err := alpha.Recv(); err != nil || file.GetErrorResponse() != nil {
+	if file, err := alpha.Recv(); err != nil || file.GetErrorResponse() != nil { //nolint:staticcheck // the same
 		t.Errorf("reflection v1alpha: %v, %v", file, err)
 	}
 }
@@ -301,12 +301,8 @@ func TestStatuses(t *testing.T) {
 	native := len(r.Native)
 	r.Objects = append(r.Objects, &symbolizerv1.Object{BuildId: "gnu:00"}, &symbolizerv1.Object{BuildId: "nonsense"})
 	r.CodeDigests = append(r.CodeDigests, make([]byte, 32), []byte("short"))
-	for _, n := range []*symbolizerv1.NativeLocation{{Address: 1}, {Object: 1, Address: 1}, {Object: 2, Address: 1}, {Object: 3, Address: 1}, {Object: 1 << 31}} {
-		r.Native = append(r.Native, n)
-	}
-	for _, n := range []*symbolizerv1.PythonLocation{{Code: 1}, {Code: 2}, {Code: 3}} {
-		r.Python = append(r.Python, n)
-	}
+	r.Native = append(r.Native, []*symbolizerv1.NativeLocation{{Address: 1}, {Object: 1, Address: 1}, {Object: 2, Address: 1}, {Object: 3, Address: 1}, {Object: 1 << 31}}...)
+	r.Python = append(r.Python, []*symbolizerv1.PythonLocation{{Code: 1}, {Code: 2}, {Code: 3}}...)
 	all := append(append(append([]string(nil), want[:native]...),
 		"STATUS_NO_SYMBOL", "STATUS_MISSING", "STATUS_INVALID", "STATUS_INVALID", "STATUS_INVALID"),
 		append(want[native:], "STATUS_MISSING", "STATUS_INVALID", "STATUS_INVALID")...)

@@ -189,7 +189,9 @@ func TestKilled(t *testing.T) {
 	if err := p.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-p.end
+	if err := <-p.end; err == nil {
+		t.Fatal("the killed service ended by itself")
+	}
 	if _, err := stream.CloseAndReceive(); err == nil {
 		t.Fatal("the killed service answered")
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,8 +95,10 @@ func TestSymbolsEqualReadelf(t *testing.T) {
 				if len(fields) < 8 || fields[0] == "Num:" || fields[6] == "UND" || fields[3] == "SECTION" {
 					continue
 				}
-				var size uint64
-				fmt.Sscan(fields[2], &size) // decimal, or 0x...
+				size, err := strconv.ParseUint(fields[2], 0, 64) // decimal, or 0x...
+				if err != nil {
+					t.Fatal(err)
+				}
 				name, _, _ := strings.Cut(fields[7], "@")
 				*list = append(*list, fmt.Sprintf("%s %d %s", fields[1], size, name))
 			}

@@ -31,7 +31,9 @@ func TestB11AddressOfRunningFunction(t *testing.T) {
 			path := build(t, program, test.flags...)
 			lines := strings.Split(strings.TrimSpace(run2(t, path)), "\n")
 			var at uint64
-			fmt.Sscanf(lines[0], "%x", &at)
+			if _, err := fmt.Sscanf(lines[0], "%x", &at); err != nil {
+				t.Fatal(err)
+			}
 			f := open(t, path)
 			want, ok := f.Lookup("marker")["marker"]
 			if !ok {

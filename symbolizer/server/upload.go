@@ -35,7 +35,7 @@ func (s *Server) upload(stream *connect.ClientStream[symbolizerv1.UploadObjectRe
 		return nil, Refused, 0, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("object in the first message: build ID %q: %w", build, err))
 	}
 	known := s.objects.Complete(build)
-	var to io.Writer = io.Discard
+	to := io.Discard
 	var spool Spool
 	if !known {
 		var err error
