@@ -9,7 +9,7 @@
 // CPU that is brought online after Open is not watched.
 package mappings
 
-// Event is an Exec, Mmap, Fork, Exit or Lost.
+// Event is an Exec, Mmap, Fork, Exit, Lost or Unreadable.
 type Event interface{ event() }
 
 // Exec says that a process runs another program from now on, and that nothing of what it had mapped is left.
@@ -60,8 +60,16 @@ type Lost struct {
 	Time  uint64
 }
 
-func (Exec) event() {}
-func (Mmap) event() {}
-func (Fork) event() {}
-func (Exit) event() {}
-func (Lost) event() {}
+// Unreadable says that Scan could not read a process, which needs CAP_SYS_PTRACE and no less capabilities than the process
+// has itself. It is not known what the process has mapped, and what it maps from now on is.
+type Unreadable struct {
+	PID uint32
+	Err error
+}
+
+func (Exec) event()       {}
+func (Mmap) event()       {}
+func (Fork) event()       {}
+func (Exit) event()       {}
+func (Lost) event()       {}
+func (Unreadable) event() {}

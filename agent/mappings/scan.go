@@ -19,8 +19,8 @@ import (
 const maxBuildID = 20
 
 // Scan gives the processes that are there and have something mapped executable: for each an Exec, at the time at which
-// the process started, and its Mmaps. A process that ends meanwhile is left out. Processes that cannot be read are left
-// out too, and the error at the end says how many and why.
+// the process started, and its Mmaps; or an Unreadable. A process that ends meanwhile is left out. An error says that
+// processes could not be listed at all.
 func Scan(procRoot string, yield func(Event)) error {
 	pids, err := numbers(procRoot)
 	if err != nil {
@@ -31,23 +31,14 @@ func Scan(procRoot string, yield func(Event)) error {
 		return fmt.Errorf("scan processes: %w", err)
 	}
 	s := scanner{files: map[file][]byte{}}
-	failed := 0
-	var first error
 	for _, pid := range pids {
 		events, err := s.process(filepath.Join(procRoot, strconv.Itoa(int(pid))), pid, behind)
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
-		case err != nil:
-			if failed++; first == nil {
-				first = err
-			}
-		}
 		for _, e := range events {
 			yield(e)
 		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("scan processes: %d could not be read (CAP_SYS_PTRACE is needed): %w", failed, first)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+			yield(Unreadable{PID: pid, Err: err})
+		}
 	}
 	return nil
 }
