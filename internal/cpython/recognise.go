@@ -8,7 +8,7 @@ import (
 // File is what recognition needs of an ELF file.
 type File interface {
 	// Lookup finds a symbol that the file defines, in .dynsym or .symtab.
-	Lookup(name string) (address, size uint64, ok bool)
+	Lookup(name string) (address uint64, ok bool)
 	// ReadAddress fills b with what the file holds for a virtual address; it fails where the file holds nothing.
 	ReadAddress(b []byte, address uint64) error
 }
@@ -40,13 +40,12 @@ const (
 	UnknownVersion = "unknown version"
 	FreeThreaded   = "free-threaded build"
 	BadOffsets     = "debug offsets not understood" // contradict the version or themselves
-	BadRuntime     = "_PyRuntime too small"
 )
 
 // Recognise tells which interpreter a file holds. ok is false for a file without one. An interpreter whose memory cannot
 // be read is an *UnsupportedError.
 func Recognise(f File) (i Interpreter, ok bool, err error) {
-	runtime, size, ok := f.Lookup("_PyRuntime")
+	runtime, ok := f.Lookup("_PyRuntime")
 	if !ok {
 		return Interpreter{}, false, nil
 	}
@@ -62,9 +61,6 @@ func Recognise(f File) (i Interpreter, ok bool, err error) {
 	} else if i.Layout, ok = layouts[minor]; !ok {
 		err = &UnsupportedError{version, UnknownVersion}
 	}
-	if err == nil && i.Layout.AutoTSSKey+4 > size {
-		err = &UnsupportedError{version, BadRuntime}
-	}
 	if err != nil {
 		return Interpreter{}, false, err
 	}
@@ -74,7 +70,7 @@ func Recognise(f File) (i Interpreter, ok bool, err error) {
 // readVersion finds a PY_VERSION_HEX: by Py_Version (3.11 and later, Python/getversion.c), and before that by the C API,
 // to which each release added functions that extension modules need and no build can strip.
 func readVersion(f File) (version string, hex uint32, err error) {
-	if at, _, ok := f.Lookup("Py_Version"); ok {
+	if at, ok := f.Lookup("Py_Version"); ok {
 		var b [4]byte
 		if err := f.ReadAddress(b[:], at); err != nil {
 			return "", 0, fmt.Errorf("read Py_Version: %w", err)
@@ -86,7 +82,7 @@ func readVersion(f File) (version string, hex uint32, err error) {
 		function string
 		minor    uint32
 	}{{"PyIter_Send", 10}, {"PyFrame_GetCode", 9}, {"PyCode_NewWithPosOnlyArgs", 8}} {
-		if _, _, ok := f.Lookup(added.function); ok {
+		if _, ok := f.Lookup(added.function); ok {
 			return fmt.Sprintf("3.%d", added.minor), 3<<24 | added.minor<<16, nil
 		}
 	}
