@@ -108,7 +108,7 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// get is the value of an expression in JavaScript, with its promise awaited and plain spaces for those that do not break.
+// get is the value of an expression in JavaScript; a promise is awaited.
 func get[T any](p *tab, expression string) T {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.context, patience)
@@ -165,9 +165,9 @@ func (p *tab) frames() []string {
 	return labels
 }
 
-// plain has ordinary spaces for those that do not break.
+// plain has one ordinary space for every run of spaces, ends of lines, and spaces that do not break.
 func plain(text string) string {
-	return strings.NewReplacer("\u00a0", " ", "\u202f", " ").Replace(text)
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // click clicks the first element of a kind whose accessible name or text begins so.

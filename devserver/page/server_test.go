@@ -28,11 +28,11 @@ import (
 // the end of their step, nothing where there is nothing. It keeps what it was asked.
 type querier struct {
 	querierv1connect.UnimplementedQuerierServiceHandler
-	profiles []recorded
 
-	mu     sync.Mutex
-	fail   error
-	merges []*querierv1.SelectMergeStacktracesRequest
+	mu       sync.Mutex
+	profiles []recorded
+	fail     error
+	merges   []*querierv1.SelectMergeStacktracesRequest
 }
 
 // handler is the page and its server on one origin.
@@ -59,6 +59,19 @@ func (q *querier) lastMerge(t *testing.T) *querierv1.SelectMergeStacktracesReque
 	return q.merges[len(q.merges)-1]
 }
 
+// asked is how many flame graphs were asked for.
+func (q *querier) asked() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.merges)
+}
+
+func (q *querier) add(profiles []recorded) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.profiles = append(q.profiles, profiles...)
+}
+
 func typeIDs(p *profile.Profile) []string {
 	var ids []string
 	for _, t := range p.SampleType {
@@ -74,8 +87,11 @@ func (q *querier) selected(selector, typeID string, start, end int64, visit func
 	if selector == "" {
 		return connect.NewError(connect.CodeInvalidArgument, errors.New("empty selector"))
 	}
+	q.mu.Lock()
+	profiles := q.profiles
+	q.mu.Unlock()
 next:
-	for _, p := range q.profiles {
+	for _, p := range profiles {
 		if ms := p.TimeNanos / 1e6; ms < start || ms > end {
 			continue
 		}
@@ -97,9 +113,10 @@ next:
 
 func (q *querier) ProfileTypes(_ context.Context, r *connect.Request[querierv1.ProfileTypesRequest]) (*connect.Response[querierv1.ProfileTypesResponse], error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.fail != nil {
-		return nil, q.fail
+	fail := q.fail
+	q.mu.Unlock()
+	if fail != nil {
+		return nil, fail
 	}
 	ids := map[string]bool{}
 	err := q.selected("{}", "", r.Msg.Start, r.Msg.End, func(p recorded, _ int) {

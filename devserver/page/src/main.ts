@@ -164,7 +164,7 @@ function renderProfile(): void {
   const term = state.search.toLowerCase();
   const match = term ? (name: string) => name.toLowerCase().includes(term) : null;
   byId("matched").textContent = match ? matchText(root, match, unit, isDiff) : "";
-  renderLegend(isDiff);
+  renderLegend(isDiff && state.view === "flame");
 
   byId("flame").hidden = state.view !== "flame";
   byId("table").hidden = state.view !== "table";
@@ -190,8 +190,8 @@ function renderProfile(): void {
   });
 }
 
-function renderLegend(isDiff: boolean): void {
-  const kinds: [string, string][] = isDiff
+function renderLegend(byGrowth: boolean): void {
+  const kinds: [string, string][] = byGrowth
     ? [["shrank", "shrank"], ["same", "same"], ["grew", "grew"]]
     : [["python", "Python"], ["native", "native"], ["driver", "GPU driver"], ["special", "other"]];
   replace(byId("legend"), ...kinds.map(([name, text]) => h("li", {}, h("span", { class: `swatch ${name}` }), text)));

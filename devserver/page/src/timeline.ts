@@ -59,12 +59,12 @@ export class Timeline {
         width: this.chart.clientWidth || 600,
         height,
         ms: 1,
-        padding: [8, 12, 0, 0],
+        padding: [8, 26, 0, 0],
         legend: { show: false },
         cursor: { drag: { x: true, y: false, setScale: false }, y: false, points: { size: 6 } },
         scales: { x: { time: true, range: () => [data.start, data.end] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
         axes: [
-          { ...axis, grid: { show: false }, space: long ? 110 : 70, size: 28, values: (_, splits, __, ___, increment) => splits.map((split) => (long ? stamp(split) : clock(split, increment < 60_000).split(" ").at(-1)!)) },
+          { ...axis, grid: { show: false }, space: long ? 110 : 70, size: 30, gap: 9, values: (_, splits, __, ___, increment) => splits.map((split) => (long ? stamp(split) : clock(split, increment < 60_000).split(" ").at(-1)!)) },
           { ...axis, size: 78, space: 24, values: (_, splits) => splits.map((split) => format(split, kind.unit)), ...(kind.unit.endsWith("bytes") ? { incrs: powers } : {}) },
         ],
         series: [
