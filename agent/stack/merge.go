@@ -1,4 +1,4 @@
-// Package stack puts the native and the Python walk of one stack together, and cuts stacks that are too deep.
+// Package stack puts the native and the Python walk of one stack together.
 //
 // The two walks are independent: native frames carry their CFA, Python frames know nothing of the C stack. What joins them
 // is the marker that an interpreter leaves wherever C code enters it: the CFrame or, from 3.12 on, a shim frame. It is a
