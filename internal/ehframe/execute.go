@@ -19,6 +19,7 @@ type state struct {
 	cfaRegister uint8
 	bp          bpRule
 	ra          raRule
+	spMoved     bool
 	cfa         uint16 // a whole Row.CFA, of an expression; 0: register and offset
 }
 
@@ -175,6 +176,8 @@ func (s *state) saved(register uint64, offset int64) {
 	switch register {
 	case regBP:
 		s.bp, s.bpOffset = bpSaved, offset
+	case regSP:
+		s.spMoved = true
 	case regRA:
 		s.ra = raMoved
 		if offset == -8 {
@@ -187,6 +190,8 @@ func (s *state) restore(register uint64, to *state) {
 	switch register {
 	case regBP:
 		s.bp, s.bpOffset = to.bp, to.bpOffset
+	case regSP:
+		s.spMoved = to.spMoved
 	case regRA:
 		s.ra = to.ra
 	}
@@ -196,6 +201,8 @@ func (s *state) set(register uint64, bp bpRule, ra raRule) {
 	switch register {
 	case regBP:
 		s.bp = bp
+	case regSP:
+		s.spMoved = true
 	case regRA:
 		s.ra = ra
 	}
@@ -212,7 +219,7 @@ func (s *state) row(signal bool) Row {
 		return Row{CFA: bad(SignalLayout), BP: BPSame}
 	case s.ra == raUndefined:
 		return Row{CFA: uint16(End), BP: BPSame}
-	case s.ra != raSaved:
+	case s.ra != raSaved || s.spMoved:
 		return Row{CFA: bad(ReturnMoved), BP: BPSame}
 	}
 	bp := int16(BPSame)

@@ -109,7 +109,7 @@ const (
 	LargeOffset  Reason = 2 // an offset that is negative, not a multiple of 8, or larger than Large can hold
 	RegisterCFA  Reason = 3 // a CFA by another register than rsp and rbp
 	Expression   Reason = 4 // a DWARF expression other than those of linkers and compilers
-	ReturnMoved  Reason = 5 // the return address is not right below the CFA, but in a register or elsewhere
+	ReturnMoved  Reason = 5 // the return address is not right below the CFA, or the caller's rsp is not the CFA, as in longjmp
 	SignalLayout Reason = 6 // a signal frame other than the kernel's
 	Malformed    Reason = 7 // an entry that is cut, or has an instruction that DWARF does not know
 )

@@ -188,17 +188,16 @@ func caller(row Row, at uint64, regs Regs, memory Memory) (Regs, Stop) {
 	if next.PC, ok = memory.Word(cfa - 8); !ok {
 		return next, Unreadable
 	}
+	// A saved rbp that is not there is 0, which only matters to a frame that is found by it. Compilers leave the rule of a
+	// re-aligned stack in force behind the instruction that restored rbp.
 	switch bp {
 	case BPSame:
 	case BPUndefined:
 		next.BP = 0
 	case BPAtBP:
-		next.BP, ok = memory.Word(regs.BP)
+		next.BP, _ = memory.Word(regs.BP)
 	default:
-		next.BP, ok = memory.Word(cfa + uint64(int64(bp)))
-	}
-	if !ok {
-		return next, Unreadable
+		next.BP, _ = memory.Word(cfa + uint64(int64(bp)))
 	}
 	return next, goOn
 }
