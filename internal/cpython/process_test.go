@@ -213,6 +213,10 @@ func (m memory) walk(l Layout, runtime, threadPointer uint64) (frames []frame, a
 
 func (m memory) threadState(l Layout, runtime, threadPointer uint64) uint64 {
 	m.t.Helper()
+	// Py_tss_t is {is_initialized, key}; key 0 alone could be anything.
+	if m.uint(runtime+l.AutoTSSKey-4, 4) != 1 {
+		m.t.Fatal("no initialised key at AutoTSSKey")
+	}
 	key := m.uint(runtime+l.AutoTSSKey, 4)
 	if key >= 32 {
 		m.t.Fatalf("key %d", key)
