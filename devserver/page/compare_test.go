@@ -8,27 +8,29 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/vramprof/vramprof/devserver/page/pagetest"
 )
 
 func testCompare(t *testing.T, browser context.Context) {
 	now := time.Now()
 	q := &querier{profiles: demo(now)}
 	p := open(t, browser, q.handler(), "#service=train&type="+inUseBytes, chromedp.EmulateViewport(1280, 900))
-	p.click("#modes button", "Compare")
+	p.Click("#modes button", "Compare")
 	// The first version against the last, unasked.
-	p.mustSay(".baseline ~ .chip", "version = v1")
-	p.mustSay(".comparison ~ .chip", "version = v2")
-	if got, want := p.texts("#summary .total strong"), []string{"3.19 GiB", "4.31 GiB", "+1.13 GiB"}; !slices.Equal(got, want) {
+	p.MustSay(".baseline ~ .chip", "version = v1")
+	p.MustSay(".comparison ~ .chip", "version = v2")
+	if got, want := p.Texts("#summary .total strong"), []string{"3.19 GiB", "4.31 GiB", "+1.13 GiB"}; !slices.Equal(got, want) {
 		t.Errorf("totals %q, want %q", got, want)
 	}
-	p.mustSay("#summary", "+35.3 %", "snapshot "+now.UTC().Truncate(interval).Format(time.TimeOnly))
-	mustHave(t, p.frames(),
+	p.MustSay("#summary", "+35.3 %", "snapshot "+now.UTC().Truncate(interval).Format(time.TimeOnly))
+	mustHave(t, p.Frames(),
 		"total, 3.19 GiB to 4.31 GiB, +1.13 GiB",
 		"Attention.forward, 1.13 GiB to 2.25 GiB, +1.13 GiB",
 		"load_weights, 1.50 GiB to 1.50 GiB, 0 B",
 	)
 	fill := func(name string) string {
-		return get[string](p, fmt.Sprintf(`document.querySelector('#flame g.frame[aria-label^=%q] rect').getAttribute("fill")`, name))
+		return pagetest.Get[string](p, fmt.Sprintf(`document.querySelector('#flame g.frame[aria-label^=%q] rect').getAttribute("fill")`, name))
 	}
 	if got, want := fill("load_weights"), "var(--same)"; got != want {
 		t.Errorf("load_weights did not grow and is filled with %s, want %s", got, want)
@@ -36,19 +38,19 @@ func testCompare(t *testing.T, browser context.Context) {
 	if got, want := fill("Attention.forward"), "color-mix(in oklab, var(--grew) 62.5%, var(--same))"; got != want {
 		t.Errorf("Attention.forward doubled and is filled with %s, want %s", got, want)
 	}
-	p.hover("Attention.forward")
-	p.mustSay("#tip", "Baseline 1.13 GiB", "Comparison 2.25 GiB", "Growth +1.13 GiB", "+100.0 %", "/srv/model.py:57")
-	p.screenshot("compare.png")
+	p.Hover("Attention.forward")
+	p.MustSay("#tip", "Baseline 1.13 GiB", "Comparison 2.25 GiB", "Growth +1.13 GiB", "+100.0 %", "/srv/model.py:57")
+	picture(p, "compare.png")
 
-	p.click("#views button", "Table")
-	if got, want := p.texts("#table tbody tr")[0], "Attention.forward 1.13 GiB 2.25 GiB +1.13 GiB +100.0 % 0 B"; got != want {
+	p.Click("#views button", "Table")
+	if got, want := p.Texts("#table tbody tr")[0], "Attention.forward 1.13 GiB 2.25 GiB +1.13 GiB +100.0 % 0 B"; got != want {
 		t.Errorf("what grew most is %q, want %q", got, want)
 	}
-	p.screenshot("compare-table.png")
+	picture(p, "compare-table.png")
 
-	hash := get[string](p, `location.hash`)
+	hash := pagetest.Get[string](p, `location.hash`)
 	again := open(t, browser, q.handler(), hash)
-	if got, want := again.texts("#summary .total strong"), []string{"3.19 GiB", "4.31 GiB", "+1.13 GiB"}; !slices.Equal(got, want) {
+	if got, want := again.Texts("#summary .total strong"), []string{"3.19 GiB", "4.31 GiB", "+1.13 GiB"}; !slices.Equal(got, want) {
 		t.Errorf("the link %s shows the totals %q, want %q", hash, got, want)
 	}
 }
@@ -68,13 +70,13 @@ func testCompareTimes(t *testing.T, browser context.Context) {
 	for _, id := range []string{allocBytes, inUseBytes} {
 		t.Run(id, func(t *testing.T) {
 			p := open(t, browser, q.handler(), "#compare=&service=train&type="+id+"&range="+span(before)+"&to.range="+span(after))
-			if got, want := p.texts("#summary .total strong"), []string{"400 MiB", "800 MiB", "+400 MiB"}; !slices.Equal(got, want) {
+			if got, want := p.Texts("#summary .total strong"), []string{"400 MiB", "800 MiB", "+400 MiB"}; !slices.Equal(got, want) {
 				t.Errorf("totals %q, want %q", got, want)
 			}
-			p.mustSay("#summary", "+100.0 %")
-			mustHave(t, p.frames(), "Attention.forward, 300 MiB to 600 MiB, +300 MiB", "MLP.forward, 100 MiB to 200 MiB, +100 MiB")
+			p.MustSay("#summary", "+100.0 %")
+			mustHave(t, p.Frames(), "Attention.forward, 300 MiB to 600 MiB, +300 MiB", "MLP.forward, 100 MiB to 200 MiB, +100 MiB")
 		})
 	}
 	p := open(t, browser, q.handler(), "#compare=&service=train&type="+allocBytes+"&range="+span(before)+"&to.range=15m")
-	p.mustSay("#summary", "The windows differ in length, 2 min and 15 min")
+	p.MustSay("#summary", "The windows differ in length, 2 min and 15 min")
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/vramprof/vramprof/devserver/page/pagetest"
 )
 
 const (
@@ -25,7 +30,7 @@ const (
 
 // TestPage drives the page in a real browser. VRAMPROF_SCREENSHOTS names a folder for pictures of what it saw.
 func TestPage(t *testing.T) {
-	browser := startChromium(t)
+	browser := pagetest.Chromium(t)
 	for name, test := range map[string]func(*testing.T, context.Context){
 		"flame graph":       testFlameGraph,
 		"zoom and search":   testZoomAndSearch,
@@ -48,6 +53,22 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// open serves a page and opens it with a hash, in a tab of its own.
+func open(t *testing.T, browser context.Context, handler http.Handler, hash string, first ...chromedp.Action[chromedp.Void]) *pagetest.Tab {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return pagetest.Open(t, browser, server.URL+"/"+hash, first...)
+}
+
+// picture writes what a tab shows to the folder that VRAMPROF_SCREENSHOTS names, if it names one.
+func picture(p *pagetest.Tab, name string) {
+	p.Helper()
+	if folder := os.Getenv("VRAMPROF_SCREENSHOTS"); folder != "" {
+		p.Screenshot(filepath.Join(folder, name))
+	}
+}
+
 // mustHave fails unless each wanted text is among those found.
 func mustHave(t *testing.T, found []string, wanted ...string) {
 	t.Helper()
@@ -58,23 +79,12 @@ func mustHave(t *testing.T, found []string, wanted ...string) {
 	}
 }
 
-// mustSay fails unless an element's text has each wanted part.
-func (p *tab) mustSay(selector string, wanted ...string) {
-	p.Helper()
-	text := p.text(selector)
-	for _, want := range wanted {
-		if !strings.Contains(text, want) {
-			p.Errorf("%s says %q, want %q", selector, text, want)
-		}
-	}
-}
-
 func testFlameGraph(t *testing.T, browser context.Context) {
 	p := open(t, browser, (&querier{profiles: demo(time.Now())}).handler(), "")
-	if got, want := p.texts("#services li"), []string{"train 8.88 GiB", "inference 6.66 GiB"}; !slices.Equal(got, want) {
+	if got, want := p.Texts("#services li"), []string{"train 8.88 GiB", "inference 6.66 GiB"}; !slices.Equal(got, want) {
 		t.Errorf("services %q, want %q", got, want)
 	}
-	mustHave(t, p.frames(),
+	mustHave(t, p.Frames(),
 		"total, 8.88 GiB, 100 %",
 		"<module>, 8.88 GiB, 100 %",
 		"Trainer.fit, 5.88 GiB, 66.2 %",
@@ -82,83 +92,71 @@ func testFlameGraph(t *testing.T, browser context.Context) {
 		"c10::cuda::CUDACachingAllocator::malloc(unsigned long), 3.38 GiB, 38.0 %",
 		"cuMemAlloc_v2, 3.38 GiB, 38.0 %",
 	)
-	p.mustSay(".figure", "8.88 GiB allocated")
-	if got, want := plain(get[string](p, `document.querySelector(".figure strong").title`)), "9 529 458 688 bytes"; got != want {
+	p.MustSay(".figure", "8.88 GiB allocated")
+	if got, want := pagetest.Plain(pagetest.Get[string](p, `document.querySelector(".figure strong").title`)), "9 529 458 688 bytes"; got != want {
 		t.Errorf("the total is %q, want %q", got, want)
 	}
-	if got, want := p.texts(".lines li"), []string{"v1 3.88 GiB", "v2 5.00 GiB", "whole window"}; !slices.Equal(got, want) {
+	if got, want := p.Texts(".lines li"), []string{"v1 3.88 GiB", "v2 5.00 GiB", "whole window"}; !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
 	for name, kind := range map[string]string{"train_step": "python", "_start": "native", "at::empty": "native", "cuMemAlloc_v2": "driver"} {
-		fill := get[string](p, fmt.Sprintf(`document.querySelector('#flame g.frame[aria-label^=%q] rect').getAttribute("fill")`, name))
+		fill := pagetest.Get[string](p, fmt.Sprintf(`document.querySelector('#flame g.frame[aria-label^=%q] rect').getAttribute("fill")`, name))
 		if !strings.HasPrefix(fill, "var(--"+kind+"-") {
 			t.Errorf("%s is filled with %s, want the colour of %s", name, fill, kind)
 		}
 	}
-	p.hover("Attention.forward")
-	p.mustSay("#tip", "Attention.forward", "/srv/model.py:57", "Total 3.38 GiB 38.0 %", "Self 0 B")
-	p.screenshot("explore.png")
+	p.Hover("Attention.forward")
+	p.MustSay("#tip", "Attention.forward", "/srv/model.py:57", "Total 3.38 GiB 38.0 %", "Self 0 B")
+	picture(p, "explore.png")
 
-	p.click("#services button", "inference")
-	mustHave(t, p.frames(), "engine::KVCache::reserve(unsigned long), 6.00 GiB, 90.1 %", "libplugin.so+0x1234, 576 MiB, 8.5 %", "[truncated: 212 frames], 96.0 MiB, 1.4 %")
-	p.click("#directions button", "Allocators first")
-	mustHave(t, p.frames(), "cuMemCreate, 6.00 GiB, 90.1 %", "cuMemAllocAsync, 576 MiB, 8.5 %", "cuMemAlloc_v2, 96.0 MiB, 1.4 %")
-}
-
-// hover moves the mouse onto the first frame of a name.
-func (p *tab) hover(name string) {
-	p.Helper()
-	at := get[[]float64](p, fmt.Sprintf(`(async () => {
-		const rect = document.querySelector('#flame g.frame[aria-label^=%q] rect');
-		rect.scrollIntoView({ block: "center" });
-		await new Promise((scrolled) => requestAnimationFrame(() => requestAnimationFrame(scrolled)));
-		const box = rect.getBoundingClientRect();
-		return [box.x + box.width / 2, box.y + box.height / 2];
-	})()`, name))
-	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
-	p.until(`!document.querySelector("#tip").hidden`)
+	p.Click("#services button", "inference")
+	mustHave(t, p.Frames(), "engine::KVCache::reserve(unsigned long), 6.00 GiB, 90.1 %", "libplugin.so+0x1234, 576 MiB, 8.5 %", "[truncated: no unwind rows], 96.0 MiB, 1.4 %")
+	p.Click("#directions button", "Allocators first")
+	mustHave(t, p.Frames(), "cuMemCreate, 6.00 GiB, 90.1 %", "cuMemAllocAsync, 576 MiB, 8.5 %", "cuMemAlloc_v2, 96.0 MiB, 1.4 %")
 }
 
 func testZoomAndSearch(t *testing.T, browser context.Context) {
 	q := &querier{profiles: demo(time.Now())}
 	p := open(t, browser, q.handler(), "#service=train")
-	p.click("#flame g.frame", "train_step")
-	zoomed := p.frames()
+	p.Click("#flame g.frame", "train_step")
+	zoomed := p.Frames()
 	mustHave(t, zoomed, "main, 8.88 GiB, 100 %", "train_step, 4.88 GiB, 54.9 %", "MLP.forward, 1.50 GiB, 16.9 %")
 	if joined := strings.Join(zoomed, "\n"); strings.Contains(joined, "load_weights") {
 		t.Errorf("load_weights is beside train_step and still drawn:\n%s", joined)
 	}
 	wide := func(name string) bool {
-		return get[bool](p, fmt.Sprintf(`+document.querySelector('#flame g.frame[aria-label^=%q]').getAttribute("width") === document.querySelector("#flame").clientWidth`, name))
+		return pagetest.Get[bool](p, fmt.Sprintf(`+document.querySelector('#flame g.frame[aria-label^=%q]').getAttribute("width") === document.querySelector("#flame").clientWidth`, name))
 	}
 	if !wide("train_step") {
 		t.Error("the frame zoomed to does not fill the width")
 	}
-	p.click("#reset", "Show everything, not only train_step")
-	mustHave(t, p.frames(), "load_weights, 3.00 GiB, 33.8 %")
+	p.Click("#reset", "Show everything, not only train_step")
+	mustHave(t, p.Frames(), "load_weights, 3.00 GiB, 33.8 %")
 	if wide("train_step") {
 		t.Error("train_step still fills the width")
 	}
 
-	p.set("#search", "FORWARD")
-	p.mustSay("#matched", "4.88 GiB, 54.9 %") // MLP and Attention are within Model.forward: counted once
-	highlighted := get[[]string](p, `[...document.querySelectorAll("#flame g.frame")].filter((f) => f.querySelector("rect").getAttribute("fill") === "var(--match)").map((f) => f.getAttribute("aria-label").split(",")[0])`)
+	p.Set("#search", "FORWARD")
+	p.MustSay("#matched", "4.88 GiB, 54.9 %") // MLP and Attention are within Model.forward: counted once
+	highlighted := pagetest.Get[[]string](p, `[...document.querySelectorAll("#flame g.frame")].filter((f) => f.querySelector("rect").getAttribute("fill") === "var(--match)").map((f) => f.getAttribute("aria-label").split(",")[0])`)
 	slices.Sort(highlighted)
 	if want := []string{"Attention.forward", "MLP.forward", "Model.forward"}; !slices.Equal(highlighted, want) {
 		t.Errorf("highlighted %q, want %q", highlighted, want)
 	}
-	if hash := get[string](p, `location.hash`); !strings.Contains(hash, "search=FORWARD") {
+	if hash := pagetest.Get[string](p, `location.hash`); !strings.Contains(hash, "search=FORWARD") {
 		t.Errorf("the address %s lacks the search", hash)
 	}
-	again := open(t, browser, q.handler(), get[string](p, `location.hash`))
-	again.mustSay("#matched", "4.88 GiB, 54.9 %")
+	again := open(t, browser, q.handler(), pagetest.Get[string](p, `location.hash`))
+	again.MustSay("#matched", "4.88 GiB, 54.9 %")
 }
 
 func testKeyboard(t *testing.T, browser context.Context) {
 	p := open(t, browser, (&querier{profiles: demo(time.Now())}).handler(), "#service=train")
-	focused := func() string { return plain(get[string](p, `document.activeElement.getAttribute("aria-label") ?? ""`)) }
-	p.do(chromedp.Focus(chromedp.CSS("#search")))
-	p.do(chromedp.KeyEvent(kb.Tab))
+	focused := func() string {
+		return pagetest.Plain(pagetest.Get[string](p, `document.activeElement.getAttribute("aria-label") ?? ""`))
+	}
+	p.Do(chromedp.Focus(chromedp.CSS("#search")))
+	p.Do(chromedp.KeyEvent(kb.Tab))
 	if got, want := focused(), "total, 8.88 GiB, 100 %"; got != want {
 		t.Fatalf("Tab after the search reaches %q, want %q", got, want)
 	}
@@ -170,31 +168,31 @@ func testKeyboard(t *testing.T, browser context.Context) {
 		{kb.ArrowUp, "main, 8.88 GiB, 100 %"},
 		{kb.ArrowDown + kb.Enter, "Trainer.fit, 5.88 GiB, 66.2 %"},
 	} {
-		p.do(chromedp.KeyEvent(step.key))
+		p.Do(chromedp.KeyEvent(step.key))
 		if got := focused(); got != step.want {
 			t.Fatalf("after %q the focus is on %q, want %q", step.key, got, step.want)
 		}
 	}
-	p.settle()
-	p.mustSay("#reset", "not only Trainer.fit")
-	p.mustSay("#tip", "Trainer.fit", "/srv/trainer.py:41", "5.88 GiB")
-	p.do(chromedp.KeyEvent(kb.Escape))
-	p.settle()
-	mustHave(t, p.frames(), "load_weights, 3.00 GiB, 33.8 %")
+	p.Settle()
+	p.MustSay("#reset", "not only Trainer.fit")
+	p.MustSay("#tip", "Trainer.fit", "/srv/trainer.py:41", "5.88 GiB")
+	p.Do(chromedp.KeyEvent(kb.Escape))
+	p.Settle()
+	mustHave(t, p.Frames(), "load_weights, 3.00 GiB, 33.8 %")
 }
 
 func testTable(t *testing.T, browser context.Context) {
 	p := open(t, browser, (&querier{profiles: demo(time.Now())}).handler(), "#service=inference&view=table")
-	if got, want := p.texts("#table tbody tr")[0], "_start 6.66 GiB 100 % 0 B 0 %"; got != want {
+	if got, want := p.Texts("#table tbody tr")[0], "_start 6.66 GiB 100 % 0 B 0 %"; got != want {
 		t.Errorf("the first row is %q, want %q", got, want)
 	}
-	p.click("#table thead button", "Self")
-	if got, want := p.texts("#table tbody tr")[0], "cuMemCreate 6.00 GiB 90.1 % 6.00 GiB 90.1 %"; got != want {
+	p.Click("#table thead button", "Self")
+	if got, want := p.Texts("#table tbody tr")[0], "cuMemCreate 6.00 GiB 90.1 % 6.00 GiB 90.1 %"; got != want {
 		t.Errorf("the first row by self is %q, want %q", got, want)
 	}
-	p.click("#table tbody button", "engine::KVCache")
-	p.mustSay("#matched", "6.00 GiB, 90.1 %")
-	if rows := p.texts("#table tbody tr"); len(rows) != 1 {
+	p.Click("#table tbody button", "engine::KVCache")
+	p.MustSay("#matched", "6.00 GiB, 90.1 %")
+	if rows := p.Texts("#table tbody tr"); len(rows) != 1 {
 		t.Errorf("%d rows match one function: %q", len(rows), rows)
 	}
 }
@@ -202,51 +200,37 @@ func testTable(t *testing.T, browser context.Context) {
 func testFilters(t *testing.T, browser context.Context) {
 	q := &querier{profiles: demo(time.Now())}
 	p := open(t, browser, q.handler(), "#service=train")
-	p.click(".chip", "+ Filter")
-	p.set(".filter select", "version")
-	p.until(`!document.querySelector(".filter select:nth-of-type(3)").disabled`)
-	p.set(".filter select:nth-of-type(3)", "v2")
-	p.mustSay(".chip", "version = v2")
-	p.mustSay(".figure", "5.00 GiB")
+	p.Click(".chip", "+ Filter")
+	p.Set(".filter select", "version")
+	p.Until(`!document.querySelector(".filter select:nth-of-type(3)").disabled`)
+	p.Set(".filter select:nth-of-type(3)", "v2")
+	p.MustSay(".chip", "version = v2")
+	p.MustSay(".figure", "5.00 GiB")
 	if got, want := q.lastMerge(t).LabelSelector, `{service_name="train", version="v2"}`; got != want {
 		t.Errorf("selector %s, want %s", got, want)
 	}
-	p.do(chromedp.NavigateBack())
-	p.settle()
-	p.mustSay(".figure", "8.88 GiB")
-	p.do(chromedp.NavigateForward())
-	p.settle()
-	p.click(".chip", "Remove the filter version=v2")
-	p.mustSay(".figure", "8.88 GiB")
-}
-
-// drag draws over a part of a chart's width, as shares of it.
-func (p *tab) drag(selector string, from, to float64) {
-	p.Helper()
-	box := get[[]float64](p, fmt.Sprintf(`(() => { const b = document.querySelector(%q).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()`, selector+" .u-over"))
-	y := box[1] + box[3]/2
-	press := chromedp.Button("left")
-	p.do(
-		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, box[0]+from*box[2], y),
-		chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, box[0]+from*box[2], y, press, chromedp.ClickCount(1)),
-		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, box[0]+to*box[2], y, press),
-		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, box[0]+to*box[2], y, press, chromedp.ClickCount(1)),
-	)
+	p.Do(chromedp.NavigateBack())
+	p.Settle()
+	p.MustSay(".figure", "8.88 GiB")
+	p.Do(chromedp.NavigateForward())
+	p.Settle()
+	p.Click(".chip", "Remove the filter version=v2")
+	p.MustSay(".figure", "8.88 GiB")
 }
 
 func testDragging(t *testing.T, browser context.Context) {
 	q := &querier{profiles: demo(time.Now())}
 	p := open(t, browser, q.handler(), "#service=train&range=5m")
 	before := q.lastMerge(t)
-	p.drag(".panel", 0.5, 0.999)
-	p.until(`/range=\d+-\d+/.test(location.hash)`)
-	p.settle()
+	p.Drag(".panel", 0.5, 0.999)
+	p.Until(`/range=\d+-\d+/.test(location.hash)`)
+	p.Settle()
 	after := q.lastMerge(t)
 	length, middle := before.End-before.Start, before.Start+(before.End-before.Start)/2
 	if after.Start < middle-15_000 || after.Start > middle || after.End != before.End {
 		t.Errorf("dragged over the second half of %d ms from %d: asked for %d to %d", length, before.Start, after.Start, after.End)
 	}
-	if got := p.texts(".panel input"); len(got) != 2 {
+	if got := p.Texts(".panel input"); len(got) != 2 {
 		t.Errorf("%d fields for a range from … to …, want 2", len(got))
 	}
 }
@@ -264,26 +248,26 @@ func testGauge(t *testing.T, browser context.Context) {
 	}
 	mustSnapshot(latest)
 	// 12 snapshots are in the window; one is 7.5 GiB.
-	p.mustSay(".figure", "7.50 GiB in use", "snapshot of "+now.UTC().Truncate(interval).Format(time.TimeOnly), "the latest of 12")
-	mustHave(t, p.frames(), "total, 7.50 GiB, 100 %", "Attention.forward, 3.38 GiB, 45.0 %", "load_weights, 3.00 GiB, 40.0 %")
-	if got, want := p.texts("#services li"), []string{"train 7.50 GiB", "inference 6.22 GiB"}; !slices.Equal(got, want) {
+	p.MustSay(".figure", "7.50 GiB in use", "snapshot of "+now.UTC().Truncate(interval).Format(time.TimeOnly), "the latest of 12")
+	mustHave(t, p.Frames(), "total, 7.50 GiB, 100 %", "Attention.forward, 3.38 GiB, 45.0 %", "load_weights, 3.00 GiB, 40.0 %")
+	if got, want := p.Texts("#services li"), []string{"train 7.50 GiB", "inference 6.22 GiB"}; !slices.Equal(got, want) {
 		t.Errorf("services %q, want %q", got, want)
 	}
-	p.screenshot("gauge.png")
+	picture(p, "gauge.png")
 
 	// The first snapshot: 2 times (1,536 + 512 + 64) MiB, 96 and 192 MiB.
-	width := get[float64](p, `document.querySelector(".panel .u-over").clientWidth`)
+	width := pagetest.Get[float64](p, `document.querySelector(".panel .u-over").clientWidth`)
 	first := now.Truncate(interval).Add(-11 * interval)
 	window := 15 * time.Minute
 	end := now.Truncate(time.Second).Add(time.Second)
 	x := width * (1 - float64(end.Sub(first))/float64(window))
-	box := get[[]float64](p, `(() => { const b = document.querySelector(".panel .u-over").getBoundingClientRect(); return [b.x, b.y]; })()`)
-	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, box[0]+x, box[1]+40), chromedp.MouseClickXY(box[0]+x, box[1]+40))
-	p.until(`location.hash.includes("at=")`)
-	p.settle()
+	box := pagetest.Get[[]float64](p, `(() => { const b = document.querySelector(".panel .u-over").getBoundingClientRect(); return [b.x, b.y]; })()`)
+	p.Do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, box[0]+x, box[1]+40), chromedp.MouseClickXY(box[0]+x, box[1]+40))
+	p.Until(`location.hash.includes("at=")`)
+	p.Settle()
 	mustSnapshot(first.UnixMilli())
-	p.mustSay(".figure", "4.41 GiB in use", "chosen of 12")
-	p.click(".figure button", "Latest")
+	p.MustSay(".figure", "4.41 GiB in use", "chosen of 12")
+	p.Click(".figure button", "Latest")
 	mustSnapshot(latest)
 }
 
@@ -298,18 +282,18 @@ func testRefresh(t *testing.T, browser context.Context) {
 		return chromedp.Void{}, err
 	}
 	p := open(t, browser, q.handler(), "#service=train", catchTimer)
-	p.click("#flame g.frame", "train_step")
+	p.Click("#flame g.frame", "train_step")
 	q.add(record(now, map[string]string{"service_name": "train", "version": "v2"}, []call{{forward, 1024 * mib, mib}}))
-	get[bool](p, `(window.tick(), true)`)
-	p.until(`document.querySelector(".figure").innerText.startsWith("9.88")`)
-	p.settle()
-	mustHave(t, p.frames(), "train_step, 5.88 GiB, 59.5 %")
-	p.mustSay("#reset", "not only train_step")
-	p.click("#refresh", "Auto-refresh")
+	pagetest.Get[bool](p, `(window.tick(), true)`)
+	p.Until(`document.querySelector(".figure").innerText.startsWith("9.88")`)
+	p.Settle()
+	mustHave(t, p.Frames(), "train_step, 5.88 GiB, 59.5 %")
+	p.MustSay("#reset", "not only train_step")
+	p.Click("#refresh", "Auto-refresh")
 	q.add(record(now, map[string]string{"service_name": "train", "version": "v2"}, []call{{forward, 1024 * mib, mib}}))
 	asked := q.asked()
-	get[bool](p, `(window.tick(), true)`)
-	p.settle()
+	pagetest.Get[bool](p, `(window.tick(), true)`)
+	p.Settle()
 	if again := q.asked(); again != asked {
 		t.Errorf("asked %d times more with auto-refresh off", again-asked)
 	}
@@ -318,38 +302,38 @@ func testRefresh(t *testing.T, browser context.Context) {
 func testEmpty(t *testing.T, browser context.Context) {
 	q := &querier{}
 	p := open(t, browser, q.handler(), "")
-	p.mustSay("#empty", "No profiles from", "vramprof serve", "vramprof run -- python train.py", "--pyroscope-url http://127.0.0.1:", "Last 24 hours")
-	p.screenshot("empty.png")
+	p.MustSay("#empty", "No profiles from", "vramprof serve", "vramprof run -- python train.py", "--pyroscope-url http://127.0.0.1:", "Last 24 hours")
+	picture(p, "empty.png")
 	q.add(demo(time.Now().Add(-30 * time.Minute)))
-	p.click("#empty button", "Last hour")
-	p.mustSay(".figure", "8.88 GiB allocated")
+	p.Click("#empty button", "Last hour")
+	p.MustSay(".figure", "8.88 GiB allocated")
 }
 
 func testNothing(t *testing.T, browser context.Context) {
 	p := open(t, browser, (&querier{profiles: demo(time.Now())}).handler(), "#service=train&filter=version%3Dv9")
-	p.mustSay("#nothing", "Nothing allocated here", "fewer filters")
-	p.mustSay(".figure", "0 B")
+	p.MustSay("#nothing", "Nothing allocated here", "fewer filters")
+	p.MustSay(".figure", "0 B")
 }
 
 func testErrors(t *testing.T, browser context.Context) {
 	q := &querier{profiles: demo(time.Now())}
 	q.setFailure(connect.NewError(connect.CodeResourceExhausted, errors.New("the store is full of something")))
 	p := open(t, browser, q.handler(), "")
-	p.mustSay("#error", "resource_exhausted", "the store is full of something", "ProfileTypes")
-	if console := p.takeConsole(); len(console) == 0 {
+	p.MustSay("#error", "resource_exhausted", "the store is full of something", "ProfileTypes")
+	if console := p.TakeConsole(); len(console) == 0 {
 		t.Error("the browser's console does not tell of the failed request; it should tell of every problem")
 	}
 	q.setFailure(nil)
-	p.click("#error button", "Try again")
-	if shown := p.texts("#error"); len(shown) > 0 {
+	p.Click("#error button", "Try again")
+	if shown := p.Texts("#error"); len(shown) > 0 {
 		t.Errorf("the error %q stays after it is over", shown)
 	}
-	p.mustSay(".figure", "8.88 GiB allocated")
+	p.MustSay(".figure", "8.88 GiB allocated")
 
 	q.setFailure(http.ErrAbortHandler) // any other error than Connect's has its code unknown
-	p.click("#services button", "inference")
-	p.mustSay("#error", "unknown")
-	p.takeConsole()
+	p.Click("#services button", "inference")
+	p.MustSay("#error", "unknown")
+	p.TakeConsole()
 }
 
 func testHostileNames(t *testing.T, browser context.Context) {
@@ -357,28 +341,28 @@ func testHostileNames(t *testing.T, browser context.Context) {
 	stack := []frame{{"_start", "", 0, ""}, {hostile, hostile + ".py", 7, hostile}, {"cuMemAlloc_v2", "", 0, libcuda}}
 	q := &querier{profiles: record(time.Now(), map[string]string{"service_name": hostile, "version": hostile}, []call{{stack, 5 * mib, 5 * mib}})}
 	p := open(t, browser, q.handler(), "")
-	mustHave(t, p.frames(), hostile+", 5.00 MiB, 100 %")
-	if got, want := p.texts("#services li"), []string{hostile + " 5.00 MiB"}; !slices.Equal(got, want) {
+	mustHave(t, p.Frames(), hostile+", 5.00 MiB, 100 %")
+	if got, want := p.Texts("#services li"), []string{hostile + " 5.00 MiB"}; !slices.Equal(got, want) {
 		t.Errorf("services %q, want %q", got, want)
 	}
-	p.hover("<img")
-	p.mustSay("#tip", hostile, hostile+".py:7")
-	if images := get[int](p, `document.querySelectorAll("img").length`); images != 0 {
+	p.Hover("<img")
+	p.MustSay("#tip", hostile, hostile+".py:7")
+	if images := pagetest.Get[int](p, `document.querySelectorAll("img").length`); images != 0 {
 		t.Errorf("%d images were made of names", images)
 	}
-	p = open(t, browser, q.handler(), get[string](p, `location.hash`))
-	mustHave(t, p.frames(), hostile+", 5.00 MiB, 100 %")
+	p = open(t, browser, q.handler(), pagetest.Get[string](p, `location.hash`))
+	mustHave(t, p.Frames(), hostile+", 5.00 MiB, 100 %")
 }
 
 func testWidths(t *testing.T, browser context.Context) {
 	for _, width := range []int64{1920, 1280, 768, 390} {
 		for name, hash := range map[string]string{"explore": "#", "compare": "#compare=&type=" + inUseBytes, "table": "#compare=&view=table"} {
 			t.Run(fmt.Sprint(name, " ", width), func(t *testing.T) {
-				p := open(t, browser, (&querier{profiles: demo(time.Now())}).handler(), hash, chromedp.EmulateViewport(width, 844), dark)
-				if over := get[float64](p, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+				p := open(t, browser, (&querier{profiles: demo(time.Now())}).handler(), hash, chromedp.EmulateViewport(width, 844), pagetest.Dark)
+				if over := pagetest.Get[float64](p, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
 					t.Errorf("the page is %v pixels wider than the window", over)
 				}
-				p.screenshot(fmt.Sprintf("dark-%s-%d.png", name, width))
+				picture(p, fmt.Sprintf("dark-%s-%d.png", name, width))
 			})
 		}
 	}
@@ -386,11 +370,11 @@ func testWidths(t *testing.T, browser context.Context) {
 
 func testManyFrames(t *testing.T, browser context.Context) {
 	p := open(t, browser, (&querier{profiles: wide(time.Now(), 820)}).handler(), "", chromedp.EmulateViewport(1280, 900))
-	drawn := len(p.frames())
+	drawn := len(p.Frames())
 	if drawn < 8000 {
 		t.Fatalf("%d frames drawn, want 8,000 for this test to mean something", drawn)
 	}
-	took := get[float64](p, `(async () => {
+	took := pagetest.Get[float64](p, `(async () => {
 		const start = performance.now();
 		document.querySelector('#flame g.frame[aria-label^="main"]').dispatchEvent(new MouseEvent("click", { bubbles: true }));
 		await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
@@ -400,5 +384,5 @@ func testManyFrames(t *testing.T, browser context.Context) {
 	if took > 3000 {
 		t.Errorf("drawing %d frames takes %.0f ms", drawn, took)
 	}
-	p.screenshot("wide.png")
+	picture(p, "wide.png")
 }

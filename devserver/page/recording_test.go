@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -44,7 +45,7 @@ var (
 	serverStart = []frame{{"_start", "", 0, "/srv/server"}, {"__libc_start_main", "", 0, "/usr/lib/libc.so.6"}, {"main", "/src/server.cc", 31, "/srv/server"}, {"engine::Server::serve()", "/src/engine.cc", 210, "/srv/server"}}
 	kvCache     = frames(serverStart, []frame{{"engine::KVCache::reserve(unsigned long)", "/src/cache.cc", 77, "/srv/server"}, {"cuMemCreate", "", 0, libcuda}})
 	workspace   = frames(serverStart, []frame{{"engine::Batch::run(engine::Request const*)", "/src/batch.cc", 142, "/srv/server"}, {"libplugin.so+0x1234", "", 0, "/srv/libplugin.so"}, {"cuMemAllocAsync", "", 0, libcuda}})
-	truncated   = frames(serverStart, []frame{{"[truncated: 212 frames]", "", 0, ""}, {"cuMemAlloc_v2", "", 0, libcuda}})
+	truncated   = frames(serverStart, []frame{{"[truncated: no unwind rows]", "", 0, ""}, {"cuMemAlloc_v2", "", 0, libcuda}})
 )
 
 func frames(parts ...[]frame) []frame {
@@ -108,7 +109,7 @@ func record(at time.Time, labels map[string]string, calls []call) []recorded {
 func locations(p *profile.Profile, stack []frame) []*profile.Location {
 	found := make([]*profile.Location, len(stack))
 	for i, f := range stack {
-		mapping := &profile.Mapping{ID: uint64(len(p.Mapping) + 1), File: f.object, HasFunctions: true}
+		mapping := &profile.Mapping{ID: uint64(len(p.Mapping) + 1), File: cmp.Or(f.object, "[no object]"), HasFunctions: true}
 		function := &profile.Function{ID: uint64(len(p.Function) + 1), Name: f.function, Filename: f.file}
 		location := &profile.Location{ID: uint64(len(p.Location) + 1), Mapping: mapping, Line: []profile.Line{{Function: function, Line: f.line}}}
 		p.Mapping, p.Function, p.Location = append(p.Mapping, mapping), append(p.Function, function), append(p.Location, location)

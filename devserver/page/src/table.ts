@@ -98,7 +98,7 @@ export class Table {
             h(
               "tr",
               {},
-              h("th", { scope: "row" }, h("span", { class: `swatch ${row.frame}` }), h("button", { type: "button", title: `Search ${row.name}`, click: () => pick(row.name) }, row.name)),
+              h("th", { scope: "row" }, h("div", { class: "function" }, h("span", { class: `swatch ${row.frame}` }), h("button", { type: "button", title: `Search ${row.name}`, click: () => pick(row.name) }, row.name))),
               ...columns.map((column) => h("td", { class: "number", title: column.exact?.(row) }, column.text(row))),
             ),
           ),

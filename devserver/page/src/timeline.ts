@@ -1,7 +1,7 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { h } from "./dom";
-import { clock, format, type Kind } from "./units";
+import { type Kind, clock, day, format, time } from "./units";
 
 /** A line over time. Values are per step of the time line, or of a gauge one snapshot each. */
 export interface Line {
@@ -64,7 +64,7 @@ export class Timeline {
         cursor: { drag: { x: true, y: false, setScale: false }, y: false, points: { size: 6 } },
         scales: { x: { time: true, range: () => [data.start, data.end] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
         axes: [
-          { ...axis, grid: { show: false }, space: long ? 110 : 70, size: 30, gap: 9, values: (_, splits, __, ___, increment) => splits.map((split) => (long ? stamp(split) : clock(split, increment < 60_000).split(" ").at(-1)!)) },
+          { ...axis, grid: { show: false }, space: long ? 110 : 70, size: 30, gap: 9, values: (_, splits, __, ___, increment) => splits.map((split) => (long ? `${day(split)} ${time(split, false)}` : time(split, increment < 60_000))) },
           { ...axis, size: 78, space: 24, values: (_, splits) => splits.map((split) => format(split, kind.unit)), ...(kind.unit.endsWith("bytes") ? { incrs: powers } : {}) },
         ],
         series: [
@@ -155,10 +155,4 @@ function drawMark(plot: uPlot, mark: number, color: string): void {
   ctx.arc(x, bbox.top, 4 * devicePixelRatio, 0, 2 * Math.PI);
   ctx.fill();
   ctx.restore();
-}
-
-function stamp(ms: number): string {
-  const at = new Date(ms);
-  const two = (value: number) => String(value).padStart(2, "0");
-  return `${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
 }

@@ -77,13 +77,15 @@ export function decode(graph: FlameGraph, isDiff: boolean): Node {
   return root;
 }
 
+/** The agent's name for the object of a frame that is of none: a frame of Python, or a remark. */
+const noObject = "[no object]";
 const driverObject = /(^|\/)lib(cuda|cudart|nvcuvid|nvidia-[a-z]+|hsa-runtime64|amdhip64|ze_[a-z_]+)\.so/;
 const driverName = /^(cu[A-Z]|cuda[A-Z]|hip[A-Z]|ze[A-Z]|hsa_)\w*$/;
 
 /** The kind of a frame by its name, source file and object. Names alone tell Python from C only by luck, so they do not try. */
 export function frameOf(name: string, file: string, object: string): Frame {
   if (/^\[.*\]$/s.test(name) || name === "other" || name === "total") return "special";
-  if (/\.pyx?$/.test(file) || /^<.*>$/.test(file)) return "python";
+  if (/\.pyx?$/.test(file) || /^<.*>$/.test(file) || (object === noObject && file !== "")) return "python";
   if (driverObject.test(object) || /^lib(cuda|nvidia)[\w.-]*\+0x/.test(name) || driverName.test(name)) return "driver";
   return "native";
 }

@@ -99,11 +99,22 @@ export function sortTypes(types: ProfileType[]): Kind[] {
 
 const two = (value: number) => String(value).padStart(2, "0");
 
-/** Local time: 12:30:15, with the date where it is not today's. */
-export function clock(ms: number, seconds = true): string {
+/** Local time of day: 12:30:15. */
+export function time(ms: number, seconds = true): string {
   const at = new Date(ms);
-  const time = `${two(at.getHours())}:${two(at.getMinutes())}${seconds ? `:${two(at.getSeconds())}` : ""}`;
-  return at.toDateString() === new Date().toDateString() ? time : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+  return `${two(at.getHours())}:${two(at.getMinutes())}${seconds ? `:${two(at.getSeconds())}` : ""}`;
+}
+
+/** Local month and day: 08-31. */
+export function day(ms: number): string {
+  const at = new Date(ms);
+  return `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+}
+
+/** Local time, with the date where it is not today's. */
+export function clock(ms: number): string {
+  const at = new Date(ms);
+  return at.toDateString() === new Date().toDateString() ? time(ms) : `${at.getFullYear()}-${day(ms)} ${time(ms)}`;
 }
 
 /** A length of time: 15 s, 5 min, 2 h, 3 d. */
