@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -53,19 +54,28 @@ type Profile struct {
 	Samples       []Sample
 }
 
-// key is the labels as one string, which tells any two sets apart: NUL-free
-// lengths are not needed because every part carries its length.
+// key is the labels as one string. Every part carries its length, so two sets
+// never give the same one.
 func (ls Labels) key() string {
-	var b strings.Builder
+	var b []byte
 	for _, l := range ls {
-		writePart(&b, l.Name)
-		writePart(&b, l.Value)
+		b = appendString(appendString(b, l.Name), l.Value)
 	}
-	return b.String()
+	return string(b)
 }
 
-func writePart(b *strings.Builder, s string) {
-	n := len(s)
-	b.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
-	b.WriteString(s)
+// check says what is wrong with the labels as the identity of a series.
+func (ls Labels) check() error {
+	for i := 1; i < len(ls); i++ {
+		if ls[i-1].Name >= ls[i].Name {
+			return fmt.Errorf("labels %q and %q are not sorted by name or are the same", ls[i-1].Name, ls[i].Name)
+		}
+	}
+	return nil
+}
+
+func (ls Labels) compare(other Labels) int {
+	return slices.CompareFunc(ls, other, func(a, b Label) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Value, b.Value))
+	})
 }

@@ -1,9 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -14,7 +22,8 @@ type Options struct {
 	Dir string
 	// Retention is how long a profile is kept after its time; 0 keeps it for ever.
 	Retention time.Duration
-	// MaxBytes bounds the size of all segments; 0 is no bound.
+	// MaxBytes bounds the size of all segments: the oldest are removed to make
+	// room. 0 is no bound.
 	MaxBytes int64
 	// Now is the clock of Retention. Nil is time.Now.
 	Now func() time.Time
@@ -24,23 +33,309 @@ type Options struct {
 
 // Store is a set of profiles on disk. Its methods may be called at the same time.
 type Store struct {
-	o  Options
-	mu sync.RWMutex
+	o     Options
+	lock  *os.File
+	codec codec
+
+	// mu guards the rest. What Append does to the disk it does under mu too, so
+	// that a record is in the index as soon as it is in a file.
+	mu    sync.RWMutex
+	index index
+	// segments are in the order of their numbers; active is the last or nil.
+	segments []*segment
+	active   *segment
+	next     uint64
+	closed   bool
 }
 
-// Open opens the store in o.Dir, and reads every segment there.
-func Open(o Options) (*Store, error) { return &Store{o: o}, nil }
+// ErrClosed is what a closed store answers.
+var ErrClosed = errors.New("store is closed")
 
-// Append keeps profiles.
-func (s *Store) Append(ctx context.Context, profiles []Profile) error { return ctx.Err() }
+// maxSegment is the size at which the next segment is begun, unless MaxBytes
+// asks for less: it is cut in eighths, so that at most an eighth goes at a time.
+const maxSegment = 64 << 20
 
-// Select visits profiles.
+// Open opens the store in o.Dir and reads every segment there, which takes about
+// as long as reading the files. Records that are torn or damaged are logged and
+// passed over. It fails if another process has the folder open.
+func Open(o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(o.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: lock %s: %w: another process has it open; stop that or take another folder", o.Dir, err), lock.Close())
+	}
+	s := &Store{o: o, lock: lock, index: index{}, next: 1}
+	if err := s.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) load() error {
+	files, err := os.ReadDir(s.o.Dir) // sorted by name, so by number
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		var number uint64
+		path := filepath.Join(s.o.Dir, file.Name())
+		if _, err := fmt.Sscanf(file.Name(), "%d.segment", &number); err != nil || segmentPath(s.o.Dir, number) != path {
+			continue
+		}
+		s.next = max(s.next, number+1)
+		seg, damaged, err := openSegment(path, number, func(r record, p Profile) {
+			s.index.add(p.Labels.key(), p.Labels, p.TimeNanos, r)
+		})
+		if errors.Is(err, errForeign) {
+			s.o.Logger.Warn("file in the store is not a segment; left alone", "path", path)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if damaged > 0 || seg.torn {
+			s.o.Logger.Warn("segment is damaged; its whole records are kept", "path", path, "damaged", damaged, "torn", seg.torn)
+		}
+		s.segments = append(s.segments, seg)
+	}
+	if n := len(s.segments); n > 0 {
+		s.active = s.segments[n-1]
+	}
+	return s.evict(0)
+}
+
+// Append keeps profiles: all of them, or none if it returns an error. On return
+// they are written, as the package comment says. A profile whose labels and
+// TimeNanos the store has already is passed over, as a retry would send it.
+// If the disk is full the error wraps syscall.ENOSPC and what was stored stays.
+func (s *Store) Append(ctx context.Context, profiles []Profile) error {
+	type piece struct {
+		key    string
+		nanos  int64
+		labels Labels
+		record []byte
+	}
+	type identity struct {
+		key   string
+		nanos int64
+	}
+	pieces, seen := make([]piece, 0, len(profiles)), make(map[identity]struct{}, len(profiles))
+	for i := range profiles {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p := &profiles[i]
+		if err := p.Labels.check(); err != nil {
+			return fmt.Errorf("append profile: %w", err)
+		}
+		id := identity{p.Labels.key(), p.TimeNanos}
+		if len(id.key) > maxIdentity/2 {
+			return fmt.Errorf("append profile: labels of %d bytes are over the %d that a record holds", len(id.key), maxIdentity/2)
+		}
+		if _, ok := seen[id]; ok {
+			continue
+		}
+		seen[id] = struct{}{}
+		b, err := appendRecord(nil, func(dst []byte) ([]byte, error) { return s.codec.encode(dst, p) })
+		if err != nil {
+			return fmt.Errorf("append profile: %w", err)
+		}
+		pieces = append(pieces, piece{key: id.key, nanos: id.nanos, labels: p.Labels, record: b})
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	pieces = slices.DeleteFunc(pieces, func(p piece) bool { return s.index.has(p.key, p.nanos) })
+	if len(pieces) == 0 {
+		return nil
+	}
+	var batch []byte
+	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, p := range pieces {
+		batch = append(batch, p.record...)
+		oldest, newest = min(oldest, p.nanos), max(newest, p.nanos)
+	}
+	if err := s.room(int64(len(batch)), oldest, newest); err != nil {
+		return fmt.Errorf("append profile: %w", err)
+	}
+	at := s.active.size
+	if err := s.active.write(batch); err != nil {
+		return fmt.Errorf("append profile: %w; free space there or lower the size that the store may take", err)
+	}
+	for _, p := range pieces {
+		s.active.holds(p.nanos)
+		s.index.add(p.key, p.labels, p.nanos, record{segment: s.active, offset: at + recordHeader, size: len(p.record) - recordHeader})
+		at += int64(len(p.record))
+	}
+	return nil
+}
+
+// room makes active a segment that can take size more bytes, within the bounds.
+func (s *Store) room(size, oldest, newest int64) error {
+	limit := int64(maxSegment)
+	if s.o.MaxBytes > 0 {
+		if size+int64(len(magic)) > s.o.MaxBytes {
+			return fmt.Errorf("%d bytes at once are over the store's size of %d", size, s.o.MaxBytes)
+		}
+		limit = min(limit, s.o.MaxBytes/8)
+	}
+	if a := s.active; a != nil {
+		empty := a.size == int64(len(magic))
+		full := !empty && a.size+size > limit
+		span := max(a.newest, newest)/8 - min(a.oldest, oldest)/8 // in eighths, which cannot overflow
+		if a.torn || full || !empty && s.o.Retention > 0 && span > int64(s.o.Retention)/64 {
+			if err := a.file.Sync(); err != nil {
+				return fmt.Errorf("sync %s: %w", a.file.Name(), err)
+			}
+			s.active = nil
+		}
+	}
+	if err := s.evict(size + int64(len(magic))); err != nil {
+		return err
+	}
+	if s.active != nil {
+		return nil
+	}
+	seg, err := createSegment(s.o.Dir, s.next)
+	if err != nil {
+		return err
+	}
+	s.next++
+	s.segments, s.active = append(s.segments, seg), seg
+	return nil
+}
+
+// horizon is the oldest time that is kept.
+func (s *Store) horizon() int64 {
+	if s.o.Retention <= 0 {
+		return math.MinInt64
+	}
+	return s.o.Now().Add(-s.o.Retention).UnixNano()
+}
+
+// evict removes the segments that are wholly too old, then the oldest until there
+// are size bytes of room.
+func (s *Store) evict(size int64) error {
+	var total int64
+	for _, seg := range s.segments {
+		total += seg.size
+	}
+	horizon := s.horizon()
+	for _, seg := range slices.Clone(s.segments) {
+		old, large := seg.newest < horizon, s.o.MaxBytes > 0 && total+size > s.o.MaxBytes
+		if !old && !large {
+			continue
+		}
+		if err := seg.remove(); err != nil {
+			return fmt.Errorf("remove old segment: %w", err)
+		}
+		s.o.Logger.Info("removed a segment", "path", seg.file.Name(), "bytes", seg.size, "old", old, "store_full", large)
+		total -= seg.size
+		s.index.drop(seg)
+		s.segments = slices.DeleteFunc(s.segments, func(x *segment) bool { return x == seg })
+		if s.active == seg {
+			s.active = nil
+		}
+	}
+	return nil
+}
+
+// Select visits the profiles whose labels match and whose time is from fromNanos
+// to toNanos, both included, the oldest first and then by labels. Each is the
+// visitor's to keep. It ends with the error of visit, if there is one. A record
+// that has gone bad on the disk ends it with an error too; what retention removes
+// meanwhile is passed over. Match must not call the store.
 func (s *Store) Select(ctx context.Context, match func(Labels) bool, fromNanos, toNanos int64, visit func(*Profile) error) error {
-	return ctx.Err()
+	type found struct {
+		entry
+		labels Labels
+	}
+	var all []found
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return ErrClosed
+	}
+	fromNanos = max(fromNanos, s.horizon())
+	for _, x := range s.index {
+		if entries := x.between(fromNanos, toNanos); len(entries) > 0 && match(x.labels) {
+			for _, e := range entries {
+				all = append(all, found{e, x.labels})
+			}
+		}
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(cmp.Compare(a.nanos, b.nanos), a.labels.compare(b.labels))
+	})
+	for _, f := range all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		payload, err := f.read()
+		if errors.Is(err, os.ErrClosed) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read profile in %s at %d: %w", f.segment.file.Name(), f.offset, err)
+		}
+		p, err := s.codec.decode(payload)
+		if err != nil {
+			return fmt.Errorf("decode profile in %s at %d: %w", f.segment.file.Name(), f.offset, err)
+		}
+		if err := visit(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Series lists label sets.
-func (s *Store) Series(match func(Labels) bool, fromNanos, toNanos int64) []Labels { return nil }
+// Series lists the label sets that match and have a profile from fromNanos to
+// toNanos, both included, sorted; 0 and 0 is any time. They are shared: do not
+// change them. Match must not call the store.
+func (s *Store) Series(match func(Labels) bool, fromNanos, toNanos int64) []Labels {
+	if fromNanos == 0 && toNanos == 0 {
+		fromNanos, toNanos = math.MinInt64, math.MaxInt64
+	}
+	var all []Labels
+	s.mu.RLock()
+	fromNanos = max(fromNanos, s.horizon())
+	for _, x := range s.index {
+		if len(x.between(fromNanos, toNanos)) > 0 && match(x.labels) {
+			all = append(all, x.labels)
+		}
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, Labels.compare)
+	return all
+}
 
-// Close releases the directory.
-func (s *Store) Close() error { return nil }
+// Close syncs the segments and lets go of the folder. A Select that is running
+// sees no more profiles.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	var errs []error
+	for _, seg := range s.segments {
+		errs = append(errs, seg.close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
