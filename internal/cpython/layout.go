@@ -102,8 +102,8 @@ const (
 	MaxCode  = 256
 )
 
-// layouts are the versions without debug offsets. Every number was read from the DWARF of a build of that version
-// (x86-64; the same on all LP64 platforms), but where noted.
+// layouts are the versions without debug offsets. Every number is from the DWARF of a build of that version for x86-64,
+// and holds for its patch releases.
 var layouts = map[int]Layout{
 	10: {
 		Minor:      10,

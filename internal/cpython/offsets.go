@@ -13,31 +13,33 @@ const firstWithOffsets = 13
 // each structure, and versions insert words, so an order is good for one minor version only.
 type debugOffsets struct {
 	words                                                      int // that are read
+	interpreters                                               int
 	currentFrame                                               int
 	previous, executable, instruction, localsPlus, owner       int
 	filename, name, qualName, lineTable, firstLine, bytecode   int
 	bytesLength, bytesData, unicodeState, unicodeLength, ascii int
 
-	known Layout // what is not in the debug offsets
+	// What is not in the debug offsets. AutoTSSKey is counted from interpreters.head, which is and moves with it.
+	known Layout
 }
 
-// The rest of each layout: autoTSSkey from the DWARF of 3.13.0 and from the code of PyGILState_GetThisThreadState in
-// 3.14.6; the owner of shim frames from enum _frameowner; co_version lies in the hole before co_localsplusnames; a
+// What each layout knows besides: autoTSSkey from the DWARF of 3.13.0 and from the code of PyGILState_GetThisThreadState
+// in 3.14.6; the owner of shim frames from enum _frameowner; co_version lies in the hole before co_localsplusnames; a
 // _PyStackRef (3.14) has its tag in the low bits of a pointer to an object, which is aligned to 8 bytes at least.
 var offsetsOf = map[int]debugOffsets{
 	13: {
-		words: 71, currentFrame: 23,
+		words: 71, interpreters: 5, currentFrame: 23,
 		previous: 29, executable: 30, instruction: 31, localsPlus: 32, owner: 33,
 		filename: 35, name: 36, qualName: 37, lineTable: 38, firstLine: 39, bytecode: 43,
 		bytesLength: 65, bytesData: 66, unicodeState: 68, unicodeLength: 69, ascii: 70,
-		known: Layout{Minor: 13, AutoTSSKey: 2160 + 4, Frame: Frame{EntryValue: 3}, Code: CodeObject{Version: 92}},
+		known: Layout{Minor: 13, AutoTSSKey: 1528 + 4, Frame: Frame{EntryValue: 3}, Code: CodeObject{Version: 92}},
 	},
 	14: {
-		words: 81, currentFrame: 26,
+		words: 81, interpreters: 5, currentFrame: 26,
 		previous: 32, executable: 33, instruction: 34, localsPlus: 35, owner: 36,
 		filename: 40, name: 41, qualName: 42, lineTable: 43, firstLine: 44, bytecode: 48,
 		bytesLength: 75, bytesData: 76, unicodeState: 78, unicodeLength: 79, ascii: 80,
-		known: Layout{Minor: 14, AutoTSSKey: 2336 + 4, Frame: Frame{EntryValue: 3, CodeTag: 7}, Code: CodeObject{Version: 92}},
+		known: Layout{Minor: 14, AutoTSSKey: 1528 + 4, Frame: Frame{EntryValue: 3, CodeTag: 7}, Code: CodeObject{Version: 92}},
 	},
 }
 
@@ -72,6 +74,7 @@ func readDebugOffsets(f File, version string, hex uint32, runtime uint64) (Layou
 	text := func(i int, width uint64) uint16 { return field(i, width, word(o.ascii), maxHeader) }
 
 	l := o.known
+	l.AutoTSSKey += uint64(field(o.interpreters, 8, maxRuntimeHead, maxRuntimeHead))
 	l.Thread = ThreadState{Frame: field(o.currentFrame, 8, maxThreadState, maxThreadState), HasFrame: true}
 	l.Frame = Frame{
 		Size: uint16(word(o.localsPlus)), Previous: frame(o.previous, 8), Code: frame(o.executable, 8), CodeTag: l.Frame.CodeTag,
@@ -97,9 +100,10 @@ func readDebugOffsets(f File, version string, hex uint32, runtime uint64) (Layou
 // What PyCompactUnicodeObject adds to PyASCIIObject: utf8_length and utf8 (Include/cpython/unicodeobject.h, 3.12 on).
 const compactExtra = 16
 
-// Sizes above which the words in a file are no offsets: of PyThreadState (832 in 3.14), and of what stands before the
-// characters of a str or bytes object.
+// Sizes above which the words in a file are no offsets: of what stands before the interpreters in _PyRuntimeState (808 in
+// 3.14), of PyThreadState (832), and of what stands before the characters of a str or bytes object.
 const (
+	maxRuntimeHead = 4096
 	maxThreadState = 4096
 	maxHeader      = 64
 )

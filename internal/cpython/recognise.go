@@ -38,6 +38,7 @@ func (e *UnsupportedError) Error() string {
 // The reasons of an UnsupportedError.
 const (
 	UnknownVersion = "unknown version"
+	PreRelease     = "alpha or beta release" // whose layout changed until the release candidates
 	FreeThreaded   = "free-threaded build"
 	BadOffsets     = "debug offsets not understood" // contradict the version or themselves
 )
@@ -56,6 +57,8 @@ func Recognise(f File) (i Interpreter, ok bool, err error) {
 	i = Interpreter{Version: version, Runtime: runtime}
 	if minor := int(hex >> 16 & 0xff); hex>>24 != 3 {
 		err = &UnsupportedError{version, UnknownVersion}
+	} else if level := hex >> 4 & 0xf; level != 0 && level < candidate {
+		err = &UnsupportedError{version, PreRelease}
 	} else if minor >= firstWithOffsets {
 		i.Layout, err = readDebugOffsets(f, version, hex, runtime)
 	} else if i.Layout, ok = layouts[minor]; !ok {
@@ -89,10 +92,13 @@ func readVersion(f File) (version string, hex uint32, err error) {
 	return "", 0, &UnsupportedError{"before 3.8", UnknownVersion}
 }
 
+// candidate is the release level of release candidates in a PY_VERSION_HEX; alphas and betas are below.
+const candidate = 0xc
+
 // versionString shows a PY_VERSION_HEX (Include/patchlevel.h): "3.13.1", "3.14.0rc2".
 func versionString(hex uint32) string {
 	s := fmt.Sprintf("%d.%d.%d", hex>>24, hex>>16&0xff, hex>>8&0xff)
-	if level, ok := map[uint32]string{0xa: "a", 0xb: "b", 0xc: "rc"}[hex>>4&0xf]; ok {
+	if level, ok := map[uint32]string{0xa: "a", 0xb: "b", candidate: "rc"}[hex>>4&0xf]; ok {
 		s += fmt.Sprintf("%s%d", level, hex&0xf)
 	}
 	return s

@@ -82,6 +82,7 @@ func TestRecognise(t *testing.T) {
 		{name: "3.13", file: fake(0x030d01f0, nil), version: "3.13.1"},
 		{name: "B22: a minor version not known yet", file: fake(0x036300f0, nil), err: "python 3.99.0 not supported: unknown version"},
 		{name: "B22: a major version not known yet", file: fake(0x040b00f0, nil), err: "python 4.11.0 not supported: unknown version"},
+		{name: "an alpha", file: fake(0x030d00a6, nil), err: "python 3.13.0a6 not supported: alpha or beta release"},
 		{name: "B26: free-threaded", file: fake(0x030d01f0, map[int]uint64{2: 1}), err: "python 3.13.1 not supported: free-threaded build"},
 		{name: "no cookie", file: fake(0x030d01f0, map[int]uint64{0: 0}), err: "python 3.13.1 not supported: debug offsets not understood"},
 		{name: "offsets of another version", file: fake(0x030d01f0, map[int]uint64{1: 0x030e00f0}), err: "python 3.13.1 not supported: debug offsets not understood"},

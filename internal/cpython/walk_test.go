@@ -63,7 +63,7 @@ func checkFrames(t *testing.T, mem memory, l Layout, got []frame, want []toldFra
 			t.Errorf("frame %d (%s): line table %x, not %s", n, w.Qualname, c.LineTable, w.Linetable)
 		}
 		offset, ok := InstructionOffset(l, got[n].code, got[n].word)
-		if !ok || int(offset) != w.Lasti && !(leaf && n == 0) {
+		if !ok || int(offset) != w.Lasti && (n > 0 || !leaf) {
 			t.Errorf("frame %d (%s): instruction %d %t, not %d", n, w.Qualname, offset, ok, w.Lasti)
 		}
 		copied, err := DecodeCode(copyCode(mem, l, got[n].code), l, got[n].code)
