@@ -38,6 +38,7 @@ func TestPage(t *testing.T) {
 		"table":             testTable,
 		"filters":           testFilters,
 		"dragging":          testDragging,
+		"edges":             testEdges,
 		"gauge":             testGauge,
 		"compare":           testCompare,
 		"compare two times": testCompareTimes,
@@ -232,6 +233,25 @@ func testDragging(t *testing.T, browser context.Context) {
 	}
 	if got := p.Texts(".panel input"); len(got) != 2 {
 		t.Errorf("%d fields for a range from … to …, want 2", len(got))
+	}
+}
+
+// testEdges looks at a window with profiles on both of its edges: the time line and the flame graph both leave out the one
+// and take the other, so that two windows side by side have the sum of one.
+func testEdges(t *testing.T, browser context.Context) {
+	edge := time.Now().Truncate(time.Minute).Add(-5 * time.Minute)
+	labels := map[string]string{"service_name": "train"}
+	var profiles []recorded
+	for minute := range 3 {
+		profiles = append(profiles, record(edge.Add(time.Duration(minute)*time.Minute), labels, []call{{forward, mib << (10 * minute), mib}})...)
+	}
+	q := &querier{profiles: profiles}
+	for minute, want := range []string{"1.00 GiB", "1.00 TiB"} {
+		from := edge.Add(time.Duration(minute) * time.Minute)
+		p := open(t, browser, q.handler(), fmt.Sprintf("#service=train&range=%d-%d", from.UnixMilli(), from.Add(time.Minute).UnixMilli()))
+		p.MustSay(".figure", want+" allocated")
+		p.MustSay(".lines", "total "+want)
+		p.MustSay("#services", "train "+want)
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 )
 
 // querier answers the page's calls from recorded profiles, by the rules of the real server: sums over the window, points at
-// the end of their step, nothing where there is nothing. It keeps what it was asked.
+// the end of their step and one step early, nothing where there is nothing. It keeps what it was asked.
 type querier struct {
 	querierv1connect.UnimplementedQuerierServiceHandler
 
@@ -173,7 +173,8 @@ func (q *querier) Series(_ context.Context, r *connect.Request[querierv1.SeriesR
 func (q *querier) SelectSeries(_ context.Context, r *connect.Request[querierv1.SelectSeriesRequest]) (*connect.Response[querierv1.SelectSeriesResponse], error) {
 	step := int64(r.Msg.Step * 1000)
 	lines := map[string]map[int64]float64{}
-	err := q.selected(r.Msg.LabelSelector, r.Msg.ProfileTypeID, r.Msg.Start, r.Msg.End, func(p recorded, value int) {
+	start := r.Msg.Start - step
+	err := q.selected(r.Msg.LabelSelector, r.Msg.ProfileTypeID, start, r.Msg.End, func(p recorded, value int) {
 		var group string
 		if len(r.Msg.GroupBy) > 0 {
 			group = p.labels[r.Msg.GroupBy[0]]
@@ -181,7 +182,7 @@ func (q *querier) SelectSeries(_ context.Context, r *connect.Request[querierv1.S
 		if lines[group] == nil {
 			lines[group] = map[int64]float64{}
 		}
-		at := r.Msg.Start + step*int64(math.Ceil(float64(p.TimeNanos/1e6-r.Msg.Start)/float64(step)))
+		at := start + step*int64(math.Ceil(float64(p.TimeNanos/1e6-start)/float64(step)))
 		for _, sample := range p.Sample {
 			lines[group][at] += float64(sample.Value[value])
 		}

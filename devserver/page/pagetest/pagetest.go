@@ -32,7 +32,7 @@ func Chromium(t *testing.T) context.Context {
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path),
 		chromedp.UserDataDir(t.TempDir()),
-		chromedp.Env("TZ=UTC"),
+		chromedp.Env("TZ=UTC", "TMPDIR="+t.TempDir()),
 		chromedp.WindowSize(1280, 900),
 	}
 	for _, flag := range []string{"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars"} {

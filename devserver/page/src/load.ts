@@ -50,8 +50,8 @@ export async function loadCatalog(windows: { start: number; end: number }[], sig
 }
 
 /**
- * The window in whole steps, because the server's points are: one at t holds what came in (t-step, t]. The flame graph takes
- * the same window, so that it and the time line have the same total.
+ * The window (start, end] in whole steps, because the server's points are: one at t holds what came in (t-step, t]. The flame
+ * graph takes the same window, so that it and the time line have the same total.
  */
 function align(side: Side, kind: Kind, now: number): { start: number; end: number; step: number } {
   const { start, end } = windowOf(side.range, now);
@@ -76,9 +76,9 @@ export async function loadTotals(side: Side, kind: Kind, now: number, signal: Ab
 
 export async function loadSide(side: Side, kind: Kind, groupBy: string, now: number, signal: AbortSignal): Promise<SideData> {
   const { start, end, step } = align(side, kind, now);
-  const query = { type: kind.id, selector: selectorOf(side), start, end };
+  const query = { type: kind.id, selector: selectorOf(side), start: start + 1, end };
   const labels = await api.labelNames([selectorOf(side)], start, end, signal);
-  const lines = await loadLines(query, labels.includes(groupBy) ? groupBy : "", step, signal);
+  const lines = await loadLines({ ...query, start }, labels.includes(groupBy) ? groupBy : "", step, signal);
   const data = { window: { start, end }, lines, labels: labels.filter((label) => label !== "service_name"), query };
   if (!kind.gauge) return { ...data, step, snapshots: [], mark: 0 };
 
@@ -103,7 +103,8 @@ async function loadLines(query: api.Query, groupBy: string, step: number, signal
   const answer = await api.selectSeries(query, groupBy ? [groupBy] : [], step / second, signal);
   const lines = answer.map(({ labels, points }) => ({
     name: groupBy ? labels?.find((label) => label.name === groupBy)?.value || `no ${groupBy}` : "total",
-    points: new Map((points ?? []).filter((point) => point.value).map((point) => [Number(point.timestamp), point.value!])),
+    // The point at the start is of the step before it, which Pyroscope answers too.
+    points: new Map((points ?? []).filter((point) => point.value && Number(point.timestamp) > query.start).map((point) => [Number(point.timestamp), point.value!])),
   }));
   const sum = (line: Line) => [...line.points.values()].reduce((sum, value) => sum + value, 0);
   const byName = (a: Line, b: Line) => a.name.localeCompare(b.name, "en", { numeric: true });
