@@ -214,7 +214,7 @@ func (p *parser) readCIE(c *cie, r reader) bool {
 	} else {
 		returnRegister = r.uleb()
 	}
-	if r.bad || returnRegister != regRA || !c.augment(augmentation, &r) {
+	if r.bad || c.codeAlign == 0 || returnRegister != regRA || !c.augment(augmentation, &r) {
 		return false
 	}
 	p.machine = machine{cie: c, end: math.MaxUint64, remembered: p.machine.remembered[:0]}
