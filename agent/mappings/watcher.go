@@ -81,10 +81,17 @@ func (w *Watcher) wait(fd int) error {
 // Run gives every event to handle, one at a time and in order, until ctx ends; then it returns nil. While handle runs, the
 // kernel's reports wait in their rings, so it should not take long: a ring holds some 1,500 of them. Run is called once.
 func (w *Watcher) Run(ctx context.Context, handle func(Event)) error {
-	defer context.AfterFunc(ctx, func() {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
 		// The counter of an eventfd cannot be full after one write.
 		_, _ = unix.Write(w.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	})()
+	})
+	defer func() {
+		if !stop() {
+			<-woken // Close may follow at once
+		}
+	}()
 	ready := make([]unix.EpollEvent, len(w.rings)+1)
 	for ctx.Err() == nil {
 		n, err := unix.EpollWait(w.epoll, ready, -1)
