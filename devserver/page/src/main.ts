@@ -18,7 +18,7 @@ const refreshEvery = 15_000;
 
 let state = parseHash(location.hash);
 let loading = new AbortController();
-let catalog: Catalog = { types: [], services: new Map() };
+let catalog: Catalog | null = null;
 let totals = new Map<string, number>();
 let sides: SideData[] = [];
 let root: Node | null = null;
@@ -79,14 +79,15 @@ function busy(on: boolean): void {
 /** Loads and shows everything, and returns the error of what the page can do without. */
 async function loadAll(now: number, signal: AbortSignal): Promise<unknown> {
   const used = state.compare ? state.sides : state.sides.slice(0, 1);
-  catalog = await loadCatalog(used.map((side) => windowOf(side.range, now)), signal);
-  if (!state.type && catalog.types[0]) state.type = catalog.types[0].id;
+  const found = await loadCatalog(used.map((side) => windowOf(side.range, now)), signal);
+  catalog = found;
+  if (!state.type && found.types[0]) state.type = found.types[0].id;
   totals = state.type ? await loadTotals(state.sides[0], kind(), now, signal) : new Map();
-  const largest = [...totals].sort((a, b) => b[1] - a[1])[0]?.[0] ?? [...catalog.services.keys()][0] ?? "";
+  const largest = [...totals].sort((a, b) => b[1] - a[1])[0]?.[0] ?? [...found.services.keys()][0] ?? "";
   for (const side of state.sides) side.service ||= state.sides[0].service || largest;
   history.replaceState(null, "", formatHash(state));
   renderFrame();
-  if (catalog.services.size === 0) return null;
+  if (found.services.size === 0) return null;
 
   sides = await Promise.all(used.map((side) => loadSide(side, kind(), state.groupBy, now, signal)));
   const queries = sides.map((side) => side.query);
@@ -107,15 +108,16 @@ async function loadAll(now: number, signal: AbortSignal): Promise<unknown> {
   selection = selected;
   panels[0]!.show(sides[0]!, state.compare ? root.left : root.right);
   if (state.compare) panels[1]!.show(sides[1]!, root.right);
-  renderSummary(byId("summary"), state.compare ? { kind: kind(), root, sides: sides as [SideData, SideData] } : null);
+  if (state.compare) renderSummary(byId("summary"), { kind: kind(), root, sides: sides as [SideData, SideData] });
   renderProfile();
   return shortfall;
 }
 
-/** Everything that is known before the profile is. */
+/** Everything that is known before the profile is; what is not has its place already, so that nothing moves when it comes. */
 function renderFrame(): void {
-  const none = catalog.services.size === 0;
-  const types = catalog.types.some((type) => type.id === state.type) || !state.type ? catalog.types : [...catalog.types, kind()];
+  const none = catalog?.services.size === 0;
+  const listed = catalog?.types ?? [];
+  const types = listed.some((type) => type.id === state.type) || !state.type ? listed : [...listed, kind()];
   const options = types.map((type) => ({ value: type.id, text: type.title }));
   const content = JSON.stringify([options, state.type]);
   if (byId("types").dataset.content !== content) {
@@ -128,7 +130,7 @@ function renderFrame(): void {
   refresh.setAttribute("aria-pressed", String(state.refresh));
   refresh.title = "Load ranges that end now again every 15 seconds";
 
-  const services = [...catalog.services].sort(([a], [b]) => (totals.get(b) ?? 0) - (totals.get(a) ?? 0) || a.localeCompare(b));
+  const services = [...(catalog?.services ?? [])].sort(([a], [b]) => (totals.get(b) ?? 0) - (totals.get(a) ?? 0) || a.localeCompare(b));
   replace(
     byId("services"),
     ...services.map(([name]) => {
@@ -144,27 +146,37 @@ function renderFrame(): void {
   byId("panels").classList.toggle("two", state.compare);
   byId("empty").hidden = !none;
   panels[1]!.element.hidden = !state.compare;
-  if (none) byId("summary").hidden = true;
+  byId("summary").hidden = none || !state.compare;
+  if (state.compare && byId("summary").childElementCount === 0) renderSummary(byId("summary"), null);
   panels.forEach((panel, index) =>
     panel.select({ side: state.sides[index]!, kind: kind(), groupBy: state.groupBy, title: state.compare ? ["Baseline", "Comparison"][index]! : "", services: services.map(([name]) => name) }),
   );
   document.title = `${state.sides[0].service ? `${state.sides[0].service} · ` : ""}vramprof`;
+  renderToolbar();
   if (none) renderEmpty(byId("empty"), state.sides[0].range, (range) => update({ sides: state.sides.map((side) => ({ ...side, range, at: 0 })) as [Side, Side] }));
 }
 
-function renderProfile(): void {
-  if (!root) return;
-  const { unit } = kind();
-  const isDiff = state.compare;
+function renderToolbar(): void {
   renderSegments("views", [["Flame graph", state.view === "flame", () => redraw({ view: "flame" })], ["Table", state.view === "table", () => redraw({ view: "table" })]]);
   renderSegments("directions", [["Callers first", !state.reversed, () => redraw({ reversed: false })], ["Allocators first", state.reversed, () => redraw({ reversed: true })]]);
   byId("directions").hidden = state.view === "table";
+  const byGrowth = state.compare && state.view === "flame";
+  const kinds: [string, string][] = byGrowth
+    ? [["shrank", "shrank"], ["same", "same"], ["grew", "grew"]]
+    : [["python", "Python"], ["native", "native"], ["driver", "GPU driver"], ["special", "other"]];
+  replace(byId("legend"), ...kinds.map(([name, text]) => h("li", {}, h("span", { class: `swatch ${name}` }), text)));
+}
+
+function renderProfile(): void {
+  renderToolbar();
+  if (!root) return;
+  const { unit } = kind();
+  const isDiff = state.compare;
   const search = byId<HTMLInputElement>("search");
   if (search !== document.activeElement) search.value = state.search;
   const term = state.search.toLowerCase();
   const match = term ? (name: string) => name.toLowerCase().includes(term) : null;
   byId("matched").textContent = match ? matchText(root, match, unit, isDiff) : "";
-  renderLegend(isDiff && state.view === "flame");
 
   byId("flame").hidden = state.view !== "flame";
   byId("table").hidden = state.view !== "table";
@@ -188,13 +200,6 @@ function renderProfile(): void {
       byId("reset").textContent = `Show everything, not only ${name}`;
     },
   });
-}
-
-function renderLegend(byGrowth: boolean): void {
-  const kinds: [string, string][] = byGrowth
-    ? [["shrank", "shrank"], ["same", "same"], ["grew", "grew"]]
-    : [["python", "Python"], ["native", "native"], ["driver", "GPU driver"], ["special", "other"]];
-  replace(byId("legend"), ...kinds.map(([name, text]) => h("li", {}, h("span", { class: `swatch ${name}` }), text)));
 }
 
 function renderSegments(id: string, choices: [text: string, on: boolean, choose: () => void][]): void {
@@ -244,4 +249,6 @@ setInterval(() => {
   const moving = state.sides.slice(0, state.compare ? 2 : 1).some((side) => "last" in side.range);
   if (state.refresh && moving && !document.hidden) void load();
 }, refreshEvery);
+renderFrame();
+document.body.classList.add("ready");
 void load();

@@ -5,11 +5,13 @@ import { type Kind, clock, duration, exact, format, growth, signed } from "./uni
 
 /** The totals of both sides before any shape: a flame graph of shares cannot show that everything grew alike. */
 export function renderSummary(host: HTMLElement, compared: { kind: Kind; root: Node; sides: [SideData, SideData] } | null): void {
-  host.hidden = !compared;
-  if (!compared) return;
-  const { kind, root, sides } = compared;
-  const figure = (title: string, className: string, value: string, note: string, hint: string) =>
+  const figure = (title: string, className = "", value = "–", note = "\u00a0", hint = "") =>
     h("div", { class: `total ${className}` }, h("h2", {}, title), h("strong", { class: "number", title: hint }, value), h("span", { class: "caption" }, note));
+  if (!compared) {
+    replace(host, figure("Baseline"), figure("Comparison"), figure("Growth"));
+    return;
+  }
+  const { kind, root, sides } = compared;
   const when = ({ mark, window }: SideData) => {
     if (kind.gauge) return mark ? `snapshot ${clock(mark)}` : "no snapshot";
     return `${kind.verb} in ${duration(window.end - window.start)}`;
