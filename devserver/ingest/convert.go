@@ -1,0 +1,232 @@
+package ingest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"maps"
+	"time"
+
+	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
+	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
+
+	"github.com/vramprof/vramprof/devserver/store"
+)
+
+// The server's default limits (its pkg/validation/limits.go).
+const (
+	// MaxProfileBytes bounds one profile, uncompressed.
+	MaxProfileBytes = 4 << 20
+	// MaxBurstBytes bounds one profile, uncompressed, with its labels: the server
+	// never lets more than this through at once.
+	MaxBurstBytes = 2 << 20
+	// MaxSamples bounds the samples of one profile.
+	MaxSamples = 16000
+	// MaxLabels bounds the labels of a series with the string labels of samples;
+	// MaxLabelName and MaxLabelValue are in bytes.
+	MaxLabels     = 30
+	MaxLabelName  = 1024
+	MaxLabelValue = 2048
+	// MaxDepth bounds the locations of a stack: those nearest the root are kept.
+	MaxDepth = 1000
+	// MaxAge and MaxAhead are how far a profile's time may be from the server's.
+	MaxAge   = time.Hour
+	MaxAhead = 10 * time.Minute
+
+	maxSampleLabels = 100
+	maxSymbol       = 65535
+	// maxFrames bounds the frames of all stacks of a profile together. It is not
+	// the server's: inlined lines and repeated locations can make a small profile
+	// into very many frames, and here each has its place in memory. A profile
+	// within MaxBurstBytes does not reach it without such tricks.
+	maxFrames = 2 << 20
+	// maxSeries bounds what one profile splits into, for the same reason: four
+	// sample types, and string labels of their own on every sample.
+	maxSeries = 4 * MaxSamples
+)
+
+// Convert makes of one pushed series what the server stores: a profile for each
+// sample type and each distinct set of string labels on samples, with the labels
+// that the server adds. Samples with a negative value are dropped for all types,
+// equal stacks are summed, and a type without a value other than 0 gives nothing.
+//
+// The error is a *Refusal. The profiles of a series are taken one by one: those
+// returned beside an error are good, and the error is that of the first bad one.
+func Convert(series *pushv1.RawProfileSeries, now time.Time) ([]store.Profile, error) {
+	labels, err := seriesLabels(series.GetLabels())
+	if err != nil {
+		return nil, err
+	}
+	var all []store.Profile
+	var first error
+	for _, raw := range series.GetSamples() {
+		profiles, err := convertOne(labels, raw.GetRawProfile(), now)
+		if err != nil && first == nil {
+			first = err
+		}
+		all = append(all, profiles...)
+	}
+	return all, first
+}
+
+func convertOne(labels map[string]string, raw []byte, now time.Time) ([]store.Profile, error) {
+	raw, err := decompress(raw)
+	if err != nil {
+		return nil, err
+	}
+	size := len(raw)
+	for name, value := range labels {
+		size += len(name) + len(value)
+	}
+	if size > MaxBurstBytes {
+		return nil, refuse(ReasonBurst, "profile with labels has %d bytes uncompressed, over the burst of %d, and never will be accepted: push it in parts", size, MaxBurstBytes)
+	}
+	var p googlev1.Profile
+	if err := p.UnmarshalVT(raw); err != nil {
+		return nil, refuse(ReasonUndecodable, "decode pprof: %v", err)
+	}
+	if err := check(&p); err != nil {
+		return nil, err
+	}
+	if err := checkTime(&p, now); err != nil {
+		return nil, err
+	}
+	return split(&p, labels)
+}
+
+func decompress(raw []byte) ([]byte, error) {
+	if len(raw) == 0 {
+		return nil, refuse(ReasonUndecodable, "profile is empty: send pprof, plain or in gzip")
+	}
+	if bytes.HasPrefix(raw, []byte{0x1f, 0x8b}) {
+		in, err := gzip.NewReader(bytes.NewReader(raw))
+		if err != nil {
+			return nil, refuse(ReasonUndecodable, "gunzip profile: %v", err)
+		}
+		if raw, err = io.ReadAll(io.LimitReader(in, MaxProfileBytes+1)); err != nil {
+			return nil, refuse(ReasonUndecodable, "gunzip profile: %v", err)
+		}
+	}
+	if len(raw) > MaxProfileBytes {
+		return nil, refuse(ReasonTooLarge, "profile is over %d bytes uncompressed: push it in parts", MaxProfileBytes)
+	}
+	return raw, nil
+}
+
+// checkTime puts the server's time in a profile that has none.
+func checkTime(p *googlev1.Profile, now time.Time) error {
+	if p.TimeNanos == 0 {
+		p.TimeNanos = now.UnixNano()
+		return nil
+	}
+	at := time.Unix(0, p.TimeNanos)
+	switch {
+	case at.Before(now.Add(-MaxAge)):
+		return refuse(ReasonTooOld, "profile of %s is outside of the ingestion window, more than %s old: send it sooner or check the clock", at.UTC().Format(time.RFC3339), MaxAge)
+	case at.After(now.Add(MaxAhead)):
+		return refuse(ReasonTooNew, "profile of %s is outside of the ingestion window, more than %s ahead: check the clock", at.UTC().Format(time.RFC3339), MaxAhead)
+	}
+	return nil
+}
+
+// group is the samples of one set of labels.
+type group struct {
+	labels  map[string]string
+	stacks  map[string]int
+	samples []groupSample
+}
+
+type groupSample struct {
+	stack  []store.Frame
+	values []int64
+}
+
+func split(p *googlev1.Profile, series map[string]string) ([]store.Profile, error) {
+	stacks := newStacks(p)
+	byLabels := map[string]*group{}
+	var groups []*group
+	for _, s := range p.Sample {
+		if !useful(s.Value) {
+			continue
+		}
+		own, err := sampleLabels(s, p.StringTable, series)
+		if err != nil {
+			return nil, err
+		}
+		var key []byte
+		for _, l := range own {
+			key = appendPart(appendPart(key, l.Name), l.Value)
+		}
+		g := byLabels[string(key)]
+		if g == nil {
+			g = &group{labels: maps.Clone(series), stacks: map[string]int{}}
+			for _, l := range own {
+				g.labels[l.Name] = l.Value
+			}
+			if err := checkLabels(g.labels); err != nil {
+				return nil, err
+			}
+			byLabels[string(key)] = g
+			groups = append(groups, g)
+		}
+		id, stack, err := stacks.of(s.LocationId)
+		if err != nil {
+			return nil, err
+		}
+		g.add(id, stack, s.Value)
+	}
+	text := func(i int64) string { return p.StringTable[i] }
+	var out []store.Profile
+	for _, g := range groups {
+		for i, t := range p.SampleType {
+			var samples []store.Sample
+			for _, s := range g.samples {
+				if s.values[i] != 0 {
+					samples = append(samples, store.Sample{Stack: s.stack, Value: s.values[i]})
+				}
+			}
+			if len(samples) == 0 {
+				continue
+			}
+			if len(out) == maxSeries {
+				return nil, refuse(ReasonTooManySeries, "profile splits into over %d series: send fewer sample types or fewer labels on samples", maxSeries)
+			}
+			period := p.GetPeriodType() // may be nil: its strings are then empty
+			out = append(out, store.Profile{
+				Labels:        typed(g.labels, text(t.Type), text(t.Unit), text(period.GetType()), text(period.GetUnit())),
+				TimeNanos:     p.TimeNanos,
+				DurationNanos: p.DurationNanos,
+				Samples:       samples,
+			})
+		}
+	}
+	return out, nil
+}
+
+// useful says whether a sample counts: no value is negative, and one is not 0.
+func useful(values []int64) bool {
+	some := false
+	for _, v := range values {
+		if v < 0 {
+			return false
+		}
+		some = some || v > 0
+	}
+	return some
+}
+
+// add sums equal stacks. A sum over the largest number stays at it.
+func (g *group) add(id string, stack []store.Frame, values []int64) {
+	i, ok := g.stacks[id]
+	if !ok {
+		g.stacks[id] = len(g.samples)
+		g.samples = append(g.samples, groupSample{stack: stack, values: values})
+		return
+	}
+	for j, v := range values {
+		have := g.samples[i].values
+		if have[j] += v; have[j] < 0 {
+			have[j] = 1<<63 - 1
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package ingest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
+	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
+
+	"github.com/vramprof/vramprof/devserver/store"
+)
+
+// Names of labels with a meaning of their own.
+const (
+	labelName    = "__name__"
+	labelService = "service_name"
+
+	unknownService = "unknown_service"
+)
+
+// seriesLabels checks the labels of a push. The server takes any UTF-8 as a name.
+func seriesLabels(pairs []*typesv1.LabelPair) (map[string]string, error) {
+	labels := make(map[string]string, len(pairs)+1)
+	for _, p := range pairs {
+		name := p.GetName()
+		if _, ok := labels[name]; ok {
+			return nil, refuse(ReasonDuplicateLabel, "label %q is there twice: send each name once", name)
+		}
+		labels[name] = p.GetValue()
+	}
+	// The server deletes these two: a session and a delta mean nothing to it.
+	delete(labels, "__session_id__")
+	delete(labels, "__delta__")
+	if labels[labelName] == "" {
+		return nil, refuse(ReasonMissingName, "invalid metric name: label %s is missing or empty: set it to the name of the profile, such as gpu", labelName)
+	}
+	if service, ok := labels[labelService]; !ok {
+		labels[labelService] = unknownService
+	} else if service == "" {
+		return nil, refuse(ReasonEmptyService, "label %s is empty: leave it out or give it a value", labelService)
+	}
+	return labels, checkLabels(labels)
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return refuse(ReasonTooManyLabels, "series has %d label names, limit %d: drop some labels or labels of samples", len(labels), MaxLabels)
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		value := labels[name]
+		switch {
+		case len(name) > MaxLabelName:
+			return refuse(ReasonLabelNameLong, "label name %.40q... has %d bytes, limit %d", name, len(name), MaxLabelName)
+		case len(value) > MaxLabelValue:
+			return refuse(ReasonLabelValueLong, "value of label %q has %d bytes, limit %d", name, len(value), MaxLabelValue)
+		case name == "" || !utf8.ValidString(name) || !utf8.ValidString(value):
+			return refuse(ReasonInvalidLabel, "label %q has an empty name or is not UTF-8: clean it before it is sent", name)
+		}
+	}
+	return nil
+}
+
+// sampleLabels returns the string labels of a sample that make a series of their
+// own. A label of the series wins over one of the same name; labels that tie a
+// sample to a trace do not split, and numbers are dropped.
+func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) (store.Labels, error) {
+	if len(s.Label) > maxSampleLabels {
+		return nil, refuse(ReasonSampleLabels, "sample has %d labels, limit %d", len(s.Label), maxSampleLabels)
+	}
+	var labels store.Labels
+	for _, l := range s.Label {
+		if l.Str == 0 {
+			continue
+		}
+		switch name := table[l.Key]; name {
+		case "span_id", "trace_id", "profile_id":
+		default:
+			if _, ok := series[name]; !ok {
+				labels = append(labels, store.Label{Name: name, Value: table[l.Str]})
+			}
+		}
+	}
+	slices.SortFunc(labels, func(a, b store.Label) int { return cmp.Compare(a.Name, b.Name) })
+	for i := 1; i < len(labels); i++ {
+		if labels[i].Name == labels[i-1].Name {
+			return nil, refuse(ReasonDuplicateLabel, "label %q is twice on one sample: send each name once", labels[i].Name)
+		}
+	}
+	return labels, nil
+}
+
+// typed returns the labels of one profile type as the server stores them.
+func typed(labels map[string]string, sampleType, sampleUnit, periodType, periodUnit string) store.Labels {
+	all := maps.Clone(labels)
+	all["__type__"], all["__unit__"] = sampleType, sampleUnit
+	all["__period_type__"], all["__period_unit__"] = periodType, periodUnit
+	all["__profile_type__"] = strings.Join([]string{labels[labelName], sampleType, sampleUnit, periodType, periodUnit}, ":")
+	all["__service_name__"] = labels[labelService]
+	out := make(store.Labels, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, store.Label{Name: name, Value: all[name]})
+	}
+	return out
+}
