@@ -89,10 +89,10 @@ struct copier { struct task_state *s; u64 from; u32 n, failed; };
 static long send_one_copy(u32 i, struct copier *c)
 {
 	struct copy_record *r = &c->s->chunk;
-	u64 at = c->from + (u64)i * COPY_CHUNK;
+	u64 at = c->from;
 	u32 n = COPY_CHUNK;
 	if (bpf_probe_read_user(r->bytes, COPY_CHUNK, (void *)at)) {
-		n = 4096 - (at & 4095); // up to the page's end: the stack's last pages
+		n = 4096 - (at & 4095); // page by page to the stack's end
 		if (bpf_probe_read_user(r->bytes, n & (COPY_CHUNK - 1), (void *)at))
 			return 1;
 	}
@@ -106,8 +106,9 @@ static long send_one_copy(u32 i, struct copier *c)
 		c->failed = 1;
 		return 1;
 	}
+	c->from = at + n;
 	c->n += n;
-	return n < COPY_CHUNK;
+	return 0;
 }
 
 __noinline int send_stack(struct task_state *s, struct image *image, struct reused *reused)

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stack's addresses mean what was mapped when it was taken, and the mappings come by another way than the stacks. So
+// stacks wait for a barrier: an executable page that this process maps, which the kernel reports like any other. When the
+// report comes, everything that was mapped before the barrier was asked for has been reported too.
+
+// barrier is the page whose report is awaited.
+type barrier struct {
+	page    []byte
+	covered int // so many of the pending stacks came before it
+}
+
+// barrierTimeout is for a report that was lost, or a system that refuses executable pages: stacks are then looked up in
+// what is known.
+const barrierTimeout = time.Second
+
+// askBarrier asks for a barrier for the stacks that are pending, unless one is under way already.
+func (a *Agent) askBarrier() {
+	if a.barrier.page != nil || len(a.pending) == 0 {
+		return
+	}
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return // Drain looks them up in the end
+	}
+	a.barrier = barrier{page: page, covered: len(a.pending)}
+}
+
+// passed tells whether a new mapping of this process is the barrier, and if so looks up the stacks before it.
+func (a *Agent) passed(start uint64) bool {
+	if a.barrier.page == nil || start != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(a.barrier.page)))) {
+		return false
+	}
+	a.lookUp(a.barrier.covered)
+	a.endBarrier()
+	a.askBarrier()
+	if len(a.pending) == 0 {
+		select {
+		case a.settled <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+func (a *Agent) endBarrier() {
+	if err := unix.Munmap(a.barrier.page); err != nil {
+		a.log.Warn("unmap the barrier's page", "error", err)
+	}
+	a.barrier = barrier{}
+}
+
+// lookUp turns the addresses of the first n pending stacks into places in files.
+func (a *Agent) lookUp(n int) {
+	for _, s := range a.pending[:n] {
+		a.stacks[stackKey{s.Account, s.ID}] = a.resolve(s)
+	}
+	a.pending = a.pending[n:]
+}
+
+// settle waits until every stack that a counter can name by now has been looked up.
+func (a *Agent) settle() error {
+	if err := a.records.Flush(); err != nil {
+		return fmt.Errorf("flush the kernel half's records: %w", err)
+	}
+	timeout := time.NewTimer(barrierTimeout)
+	defer timeout.Stop()
+	select {
+	case <-a.flushed:
+	case <-timeout.C:
+		a.log.Warn("the kernel half's records are read slowly: some stacks of this interval may be missing")
+	}
+	for {
+		a.mu.Lock()
+		left := len(a.pending)
+		a.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-a.settled:
+		case <-timeout.C:
+			a.mu.Lock()
+			a.lookUp(len(a.pending))
+			if a.barrier.page != nil {
+				a.endBarrier()
+			}
+			a.mu.Unlock()
+			return nil
+		}
+	}
+}

@@ -1,0 +1,344 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/agent/attach"
+	"github.com/vramprof/vramprof/agent/bpf"
+	"github.com/vramprof/vramprof/agent/gpuapi"
+	"github.com/vramprof/vramprof/agent/mappings"
+	"github.com/vramprof/vramprof/agent/objects"
+	"github.com/vramprof/vramprof/agent/process"
+	"github.com/vramprof/vramprof/agent/workload"
+	"github.com/vramprof/vramprof/internal/cpython"
+	"github.com/vramprof/vramprof/internal/procfs"
+)
+
+// watched is what the agent knows of one process that uses a GPU or may come to.
+type watched struct {
+	gpu         bool // it maps a driver library
+	interpreter *cpython.Interpreter
+	python      *bpf.Python       // how the kernel half walks interpreter; nil: none yet
+	labels      map[string]string // nil: not known yet
+	noted       map[string]bool   // problems of this process that were logged
+}
+
+// watch follows the kernel's events until ctx ends. scanned gets the result of the first look at the processes that were
+// there before.
+func (a *Agent) watch(ctx context.Context, scanned chan<- error) {
+	scan := func() error { return mappings.Scan("/proc", a.event) }
+	err := scan()
+	scanned <- err
+	if err != nil {
+		return
+	}
+	err = a.watcher.Run(ctx, func(e mappings.Event) {
+		a.event(e)
+		if _, lost := e.(mappings.Lost); lost {
+			if err := scan(); err != nil {
+				a.log.Warn("scan of processes failed", "error", err)
+			}
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.Error("the kernel's events ended; new processes are not seen any more: restart the agent", "error", err)
+	}
+}
+
+func (a *Agent) event(e mappings.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch e := e.(type) {
+	case mappings.Exec:
+		a.table.Exec(e.PID, e.Time)
+		a.forget(e.PID)
+	case mappings.Fork:
+		a.table.Fork(e.PID, e.ParentPID, e.Time)
+		if w := a.watched[e.ParentPID]; w != nil {
+			child := *w
+			a.watched[e.PID] = &child
+			a.publish(e.PID)
+		}
+	case mappings.Mmap:
+		if e.PID == uint32(os.Getpid()) && a.passed(e.Start) {
+			return
+		}
+		m := process.Mapping{
+			Start: e.Start, End: e.End, Offset: e.Offset, Path: e.Path,
+			File: process.File{BuildID: string(e.BuildID), Dev: e.Dev, Inode: e.Inode},
+		}
+		if m.File.BuildID != "" {
+			m.File.Dev, m.File.Inode = 0, 0
+		}
+		a.table.Map(e.PID, m, e.Time)
+		a.mapped(e.PID, m)
+	case mappings.Exit:
+		a.table.Exit(e.PID, time.Now())
+		a.forget(e.PID)
+	case mappings.Lost:
+		a.health.EventsLost++
+	case mappings.Unreadable:
+		a.health.Unreadable["process"]++
+		a.log.Info("process not readable; if it uses a GPU its stacks have no names", "pid", e.PID, "error", e.Err)
+	}
+}
+
+// mapped decides what a new mapping means for its process.
+func (a *Agent) mapped(pid uint32, m process.Mapping) {
+	if !strings.HasPrefix(m.Path, "/") {
+		return
+	}
+	w := a.watched[pid]
+	o, err := a.object(pid, m)
+	if o != nil && (o.Python != nil || o.PythonProblem != "") && (w == nil || w.python == nil) {
+		w = a.watchedOf(pid)
+		a.findPython(pid, w, o, m)
+		a.publish(pid)
+	}
+	_, driver := gpuapi.DriverLibrary(path.Base(m.Path))
+	switch {
+	case driver:
+		w = a.watchedOf(pid)
+		w.gpu = true
+		if err := a.attachMapping(pid, m); errors.Is(err, os.ErrNotExist) {
+			a.health.Unattached["process gone"]++ // what it had mapped carries probes, or nobody runs it any more
+		} else if err != nil {
+			a.unattached(w, m.Path, err)
+		}
+		a.identify(pid, w)
+	case w == nil || !w.gpu:
+		return
+	}
+	if err != nil {
+		a.unreadable(w, m.Path, err)
+	}
+	a.publish(pid)
+	a.wantRows(pid)
+}
+
+// object opens the file of a mapping, or gives it as it was opened before.
+func (a *Agent) object(pid uint32, m process.Mapping) (*objects.Object, error) {
+	if m.File == (process.File{}) || !strings.HasPrefix(m.Path, "/") {
+		return nil, nil
+	}
+	return a.options.Objects.Get(objects.Key(m.File), pid, m.Start, m.End, m.Path)
+}
+
+func (a *Agent) watchedOf(pid uint32) *watched {
+	w := a.watched[pid]
+	if w == nil {
+		w = &watched{noted: map[string]bool{}}
+		a.watched[pid] = w
+	}
+	return w
+}
+
+func (a *Agent) forget(pid uint32) {
+	w := a.watched[pid]
+	if w == nil {
+		return
+	}
+	delete(a.watched, pid)
+	a.left[pid] = w
+	if err := a.kernel.DeleteImage(pid); err != nil {
+		a.log.Warn("forget process", "pid", pid, "error", err)
+	}
+}
+
+// findPython prepares the walk of a process's Python frames from what the file alone says: at mapping time the
+// interpreter is not initialised, so nothing is read from the process.
+func (a *Agent) findPython(pid uint32, w *watched, o *objects.Object, m process.Mapping) {
+	if o.PythonProblem != "" {
+		a.note(w, "python is not walked", "file", m.Path, "pid", pid, "reason", o.PythonProblem)
+		return
+	}
+	bias, ok := o.LoadBias(m.Start, m.Offset)
+	if !ok {
+		return // another segment of the file
+	}
+	w.interpreter = o.Python
+	w.python = bpf.NewPython(o.Python.Layout, o.Python.Runtime+bias)
+}
+
+// publish tells the kernel half what is known of a process now.
+func (a *Agent) publish(pid uint32) {
+	w, p := a.watched[pid], a.table.Get(pid)
+	if w == nil || p == nil {
+		return
+	}
+	start, err := startStack(pid)
+	if err != nil {
+		return // it is gone; its end is on its way
+	}
+	image := bpf.Image{StartStack: start, Python: w.python}
+	if w.gpu {
+		for _, m := range p.Now().Mappings {
+			image.Mappings = append(image.Mappings, a.imageMapping(pid, m))
+		}
+	}
+	if err := a.kernel.SetImage(pid, image); err != nil {
+		a.note(w, "stacks of this process are finished by user space", "pid", pid, "error", err)
+	}
+}
+
+func (a *Agent) imageMapping(pid uint32, m process.Mapping) bpf.Mapping {
+	out := bpf.Mapping{Start: m.Start, End: m.End, Base: m.Start}
+	o, err := a.object(pid, m)
+	if o == nil || err != nil {
+		return out
+	}
+	rows, ok := a.rows[o]
+	if !ok {
+		return out
+	}
+	table, err := o.Rows() // parsed already, when the rows were loaded
+	if err != nil {
+		return out
+	}
+	if bias, ok := o.LoadBias(m.Start, m.Offset); ok {
+		out.Base, out.Rows = bias+table.Base, rows
+	}
+	return out
+}
+
+// attachMapping puts the probes on the file behind a mapping, unless its inode has them.
+func (a *Agent) attachMapping(pid uint32, m process.Mapping) error {
+	var problem error
+	for _, c := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End), fmt.Sprintf("/proc/%d/root%s", pid, m.Path)} {
+		err := a.attachFile(c)
+		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return err
+		}
+		problem = err
+	}
+	return problem
+}
+
+func (a *Agent) attachFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	key, err := attach.FileKey(f)
+	if err != nil {
+		return err
+	}
+	if a.attached[key] != nil {
+		return nil
+	}
+	symbols := make([]string, 0, len(a.calls))
+	for _, c := range a.calls {
+		symbols = append(symbols, c.Symbol)
+	}
+	plan, err := attach.NewPlan(f, symbols)
+	if err != nil {
+		return fmt.Errorf("plan probes on %s: %w", name, err)
+	}
+	probes := a.probes(plan)
+	if len(probes) == 0 {
+		return fmt.Errorf("%s exports no function of a driver", name)
+	}
+	attachment, err := attach.Attach(a.mechanism, f, probes)
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", name, err)
+	}
+	a.attached[key] = attachment
+	for _, failed := range attachment.Failed() {
+		a.health.Unattached[strings.Join(failed.Probe.Symbols, ",")]++
+		a.log.Warn("function not probed, its memory is not seen", "file", name, "functions", failed.Probe.Symbols, "error", failed.Err)
+	}
+	var unknown []string
+	for _, s := range plan.Exported {
+		if gpuapi.LooksLikeAllocator(s) {
+			unknown = append(unknown, s)
+		}
+	}
+	a.log.Info("attached", "file", name, "mechanism", a.mechanism.String(), "probes", len(probes)-len(attachment.Failed()), "unknown_allocators", unknown)
+	return nil
+}
+
+func (a *Agent) probes(plan attach.Plan) []attach.Probe {
+	row := map[string]int{}
+	for i, c := range a.calls {
+		row[c.Symbol] = i
+	}
+	var probes []attach.Probe
+	for _, site := range plan.Sites {
+		i := row[site.Symbols[0]]
+		p := attach.Probe{Site: site, Cookie: uint64(i)}
+		switch a.calls[i].Role {
+		case gpuapi.RoleAllocate:
+			p.Entry, p.Return = a.kernel.Allocate()
+		case gpuapi.RoleFree:
+			p.Entry, p.Return = a.kernel.Free()
+		default:
+			continue
+		}
+		probes = append(probes, p)
+	}
+	return probes
+}
+
+// identify reads who a process is while it is there to say so.
+func (a *Agent) identify(pid uint32, w *watched) {
+	if w.labels != nil {
+		return
+	}
+	read := func(name string) []byte {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil {
+			return nil
+		}
+		return b
+	}
+	comm := strings.TrimSuffix(string(read("comm")), "\n")
+	if comm == "" {
+		return // it is gone; its first call told its name
+	}
+	w.labels = workload.Identify(workload.Process{
+		Comm: comm, Cmdline: procfs.Cmdline(read("cmdline")), Environ: procfs.Environ(read("environ")),
+	}, a.options.Labels)
+}
+
+func (a *Agent) unattached(w *watched, file string, err error) {
+	a.health.Unattached[path.Base(file)]++
+	a.note(w, "driver library not attached, its memory is not seen", "file", file, "error", err)
+}
+
+func (a *Agent) unreadable(w *watched, file string, err error) {
+	reason := "unreadable"
+	if errors.Is(err, objects.ErrGone) {
+		reason = "gone"
+	}
+	a.health.Unreadable[reason]++
+	a.note(w, "file not read: its frames have no unwind rows and no names", "file", file, "error", err)
+}
+
+// note logs a problem of a process once. w is nil for one that is gone: then there is no use in it.
+func (a *Agent) note(w *watched, message string, args ...any) {
+	key := message + fmt.Sprint(args...)
+	if w == nil || w.noted[key] {
+		return
+	}
+	w.noted[key] = true
+	a.log.Warn(message, args...)
+}
+
+func startStack(pid uint32) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	s, err := procfs.ParseStat(b)
+	if err != nil {
+		return 0, err
+	}
+	return s.StartStack, nil
+}
