@@ -70,6 +70,7 @@ setup-demo: ## Install what `make demo` needs and this machine lacks
 .PHONY: setup-test
 setup-test: ## Install what `make test` needs and this machine lacks
 	@internal/tools/setup.sh test
+	@go run ./integration/pythons/list
 
 .PHONY: setup-generate
 setup-generate: .tools/npm/package-lock.json ## Install what `make generate` needs and this machine lacks

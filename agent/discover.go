@@ -159,8 +159,8 @@ func (a *Agent) findPython(pid uint32, w *watched, o *objects.Object, m process.
 		return
 	}
 	bias, ok := o.LoadBias(m.Start, m.Offset)
-	if !ok {
-		return // another segment of the file
+	if !ok || !o.BeginsSegment(m.Offset) {
+		return
 	}
 	w.interpreter = o.Python
 	w.python = bpf.NewPython(o.Python.Layout, o.Python.Runtime+bias)

@@ -43,7 +43,13 @@ func (a *Agent) resolve(s bpf.Stack) *stack {
 		reason = a.where(s.NativeStop.String(), native, program)
 	}
 	out := &stack{}
+	placed := true
 	for _, f := range merge.Merge(nativeFrames(native), pythonFrames(s.Python)) {
+		if f.Unplaced && placed {
+			placed = false
+			a.health.Truncated["python not placed"]++
+			out.frames = append(out.frames, frame{remark: "[python frames not placed among the native ones]"})
+		}
 		switch {
 		case f.Python >= 0:
 			out.frames = append(out.frames, a.pythonFrame(s, s.Python[f.Python]))

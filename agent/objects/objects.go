@@ -46,6 +46,18 @@ type Object struct {
 // LoadBias is what to take from an address in a mapping of the file to get the address in the file's own numbering.
 func (o *Object) LoadBias(start, offset uint64) (uint64, bool) { return o.elf.LoadBias(start, offset) }
 
+// BeginsSegment tells whether a mapping from offset on is where an executable segment begins, as a loader maps it. Others
+// may map one page of it a second time at another distance (libffi does, for its trampolines): code there runs, but what
+// it refers to lies elsewhere.
+func (o *Object) BeginsSegment(offset uint64) bool {
+	for _, s := range o.elf.Segments() {
+		if s.Executable && offset == s.Offset&^(uint64(os.Getpagesize())-1) {
+			return true
+		}
+	}
+	return false
+}
+
 // Rows are the file's unwind rows. They are parsed on the first call: some ten milliseconds for a large library.
 func (o *Object) Rows() (*ehframe.Table, error) {
 	o.rows.Do(func() {
