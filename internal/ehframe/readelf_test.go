@@ -26,7 +26,7 @@ func TestAgainstReadelf(t *testing.T) {
 }
 
 // libraries are what every machine has, and every libpython of this one.
-func libraries(t *testing.T) []string {
+func libraries(t testing.TB) []string {
 	t.Helper()
 	var paths []string
 	for _, name := range []string{"libc.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libm.so.6"} {
@@ -40,8 +40,17 @@ func libraries(t *testing.T) []string {
 		}
 		paths = append(paths, path)
 	}
-	paths = append(paths, "/lib64/ld-linux-x86-64.so.2")
-	for _, pattern := range []string{"/root/.pyenv/versions/*/lib/libpython3.*.so.1.0", "/usr/lib/x86_64-linux-gnu/libpython3.*.so.1.0"} {
+	return append(append(paths, "/lib64/ld-linux-x86-64.so.2"), libpythons(t)...)
+}
+
+func libpythons(t testing.TB) []string {
+	t.Helper()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, pattern := range []string{home + "/.pyenv/versions/*/lib/libpython3.*.so.1.0", "/usr/lib/x86_64-linux-gnu/libpython3.*.so.1.0"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
