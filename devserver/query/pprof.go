@@ -1,0 +1,110 @@
+package query
+
+import (
+	"encoding/binary"
+	"strings"
+
+	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
+	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
+
+	"github.com/vramprof/vramprof/devserver/store"
+)
+
+// merger sums samples by their stacks into one pprof profile that keeps functions, files, lines and objects. An inlined call
+// is a location of its own, as the store has it.
+type merger struct {
+	profile   *googlev1.Profile
+	strings   map[string]int64
+	functions map[[3]string]uint64
+	mappings  map[[2]string]uint64
+	locations map[store.Frame]uint64
+	stacks    map[string]*googlev1.Sample
+}
+
+// newMerger begins a profile of one type. Its period is 1, as in what Pyroscope answers: the values are scaled already.
+func newMerger(of *typesv1.ProfileType, start, end int64) *merger {
+	m := &merger{
+		strings:   map[string]int64{"": 0},
+		functions: map[[3]string]uint64{},
+		mappings:  map[[2]string]uint64{},
+		locations: map[store.Frame]uint64{},
+		stacks:    map[string]*googlev1.Sample{},
+	}
+	m.profile = &googlev1.Profile{StringTable: []string{""}}
+	m.profile.SampleType = []*googlev1.ValueType{{Type: m.text(of.SampleType), Unit: m.text(of.SampleUnit)}}
+	m.profile.PeriodType = &googlev1.ValueType{Type: m.text(of.PeriodType), Unit: m.text(of.PeriodUnit)}
+	m.profile.Period = 1
+	m.profile.TimeNanos = end * millisecond
+	m.profile.DurationNanos = (end - start) * millisecond
+	return m
+}
+
+// add adds one sample, whose stack has the innermost frame first as in pprof.
+func (m *merger) add(stack []store.Frame, value int64) {
+	ids := make([]uint64, len(stack))
+	var key strings.Builder
+	for i, frame := range stack {
+		ids[i] = m.location(frame)
+		key.Write(binary.AppendUvarint(nil, ids[i]))
+	}
+	sample := m.stacks[key.String()]
+	if sample == nil {
+		sample = &googlev1.Sample{LocationId: ids, Value: []int64{0}}
+		m.stacks[key.String()] = sample
+		m.profile.Sample = append(m.profile.Sample, sample)
+	}
+	sample.Value[0] += value
+}
+
+func (m *merger) location(f store.Frame) uint64 {
+	if id, known := m.locations[f]; known {
+		return id
+	}
+	id := uint64(len(m.profile.Location)) + 1
+	m.locations[f] = id
+	m.profile.Location = append(m.profile.Location, &googlev1.Location{
+		Id: id, MappingId: m.mapping(f), Line: []*googlev1.Line{{FunctionId: m.function(f), Line: f.Line}},
+	})
+	return id
+}
+
+func (m *merger) mapping(f store.Frame) uint64 {
+	key := [2]string{f.Mapping, f.BuildID}
+	if key == [2]string{} {
+		return 0
+	}
+	if id, known := m.mappings[key]; known {
+		return id
+	}
+	id := uint64(len(m.profile.Mapping)) + 1
+	m.mappings[key] = id
+	m.profile.Mapping = append(m.profile.Mapping, &googlev1.Mapping{
+		Id: id, Filename: m.text(f.Mapping), BuildId: m.text(f.BuildID),
+		HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+	})
+	return id
+}
+
+func (m *merger) function(f store.Frame) uint64 {
+	name := nameOf(f)
+	key := [3]string{name, f.SystemName, f.File}
+	if id, known := m.functions[key]; known {
+		return id
+	}
+	id := uint64(len(m.profile.Function)) + 1
+	m.functions[key] = id
+	m.profile.Function = append(m.profile.Function, &googlev1.Function{
+		Id: id, Name: m.text(name), SystemName: m.text(f.SystemName), Filename: m.text(f.File),
+	})
+	return id
+}
+
+func (m *merger) text(s string) int64 {
+	i, known := m.strings[s]
+	if !known {
+		i = int64(len(m.profile.StringTable))
+		m.strings[s] = i
+		m.profile.StringTable = append(m.profile.StringTable, s)
+	}
+	return i
+}
