@@ -1,0 +1,394 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+func all(Labels) bool { return true }
+
+func open(t testing.TB, o Options) *Store {
+	t.Helper()
+	if o.Now == nil {
+		o.Now = func() time.Time { return epoch }
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// profile is one of n samples with stacks of the given depth, all different.
+func profile(name string, nanos int64, n, depth int) Profile {
+	p := Profile{
+		Labels:    Labels{{"__profile_type__", "gpu:gpu_alloc_bytes:bytes:gpu:bytes"}, {"pod", name}},
+		TimeNanos: nanos, DurationNanos: 15e9, Samples: make([]Sample, n),
+	}
+	for i := range p.Samples {
+		p.Samples[i].Value = int64(i)<<20 + 1
+		for d := range depth {
+			p.Samples[i].Stack = append(p.Samples[i].Stack, Frame{
+				Function: fmt.Sprintf("at::native::f%d", (i*7+d)%600), SystemName: fmt.Sprintf("_ZN2at6native%d", (i*7+d)%600),
+				File: "aten/src/ATen/native.cpp", Line: int64(d), Mapping: "/usr/lib/libtorch.so", BuildID: "c0ffee",
+			})
+		}
+	}
+	return p
+}
+
+func selected(t testing.TB, s *Store, from, to int64) []Profile {
+	t.Helper()
+	var got []Profile
+	if err := s.Select(context.Background(), all, from, to, func(p *Profile) error { got = append(got, *p); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func add(t testing.TB, s *Store, ps ...Profile) {
+	t.Helper()
+	if err := s.Append(context.Background(), ps); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func at(offset time.Duration) int64 { return epoch.Add(offset).UnixNano() }
+
+func TestWhatIsAppendedComesBackAfterRestart(t *testing.T) {
+	dir := t.TempDir()
+	want := []Profile{profile("a", at(0), 3, 4), profile("b", at(0), 1, 0), profile("a", at(time.Second), 2, 50)}
+	want[1].Samples[0] = Sample{Stack: []Frame{}, Value: -1 << 63}
+	s := open(t, Options{Dir: dir})
+	add(t, s, want[2], want[0])
+	add(t, s, want[1])
+	for i := range 3 {
+		if got := selected(t, s, at(0), at(time.Second)); !reflect.DeepEqual(got, want) {
+			t.Fatalf("after %d restarts: got %v, want %v", i, got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, Options{Dir: dir})
+	}
+}
+
+func TestSelectBounds(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	for i := range 5 {
+		add(t, s, profile("a", int64(10*i), 1, 1))
+	}
+	for _, row := range []struct {
+		name     string
+		from, to int64
+		want     []int64
+	}{
+		{"both ends are included", 10, 30, []int64{10, 20, 30}},
+		{"between times", 11, 29, []int64{20}},
+		{"one instant", 20, 20, []int64{20}},
+		{"before", -5, -1, nil},
+		{"after", 41, 99, nil},
+		{"reversed", 30, 10, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var got []int64
+			for _, p := range selected(t, s, row.from, row.to) {
+				got = append(got, p.TimeNanos)
+			}
+			if !reflect.DeepEqual(got, row.want) {
+				t.Errorf("got %v, want %v", got, row.want)
+			}
+			if got := len(s.Series(all, row.from, row.to)) == 1; got != (row.want != nil) {
+				t.Errorf("series present: %v, profiles %v", got, row.want)
+			}
+		})
+	}
+}
+
+func TestSeriesAndMatch(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	add(t, s, profile("b", 1, 1, 1), profile("a", 2, 1, 1))
+	pod := func(want string) func(Labels) bool {
+		return func(l Labels) bool { v, ok := l.Get("pod"); return ok && v == want }
+	}
+	want := []Labels{profile("a", 0, 0, 0).Labels, profile("b", 0, 0, 0).Labels}
+	if got := s.Series(all, 0, 0); !reflect.DeepEqual(got, want) {
+		t.Errorf("all series: %v, want %v", got, want)
+	}
+	if got := s.Series(pod("b"), 0, 0); !reflect.DeepEqual(got, want[1:]) {
+		t.Errorf("series of pod b: %v", got)
+	}
+	stop := errors.New("stop")
+	if err := s.Select(context.Background(), pod("a"), 0, 9, func(p *Profile) error {
+		if p.TimeNanos != 2 {
+			t.Errorf("pod a has %v", p)
+		}
+		return stop
+	}); err != stop {
+		t.Errorf("error of the visitor: %v", err)
+	}
+	if _, ok := want[0].Get("absent"); ok {
+		t.Error("an absent label is found")
+	}
+}
+
+func TestSameProfileIsKeptOnce(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	first, changed, other := profile("a", 5, 2, 2), profile("a", 5, 9, 9), profile("b", 5, 2, 2)
+	add(t, s, first, changed)
+	add(t, s, changed, other)
+	s.Close()
+	s = open(t, Options{Dir: dir})
+	add(t, s, changed)
+	if got := selected(t, s, 0, 9); !reflect.DeepEqual(got, []Profile{first, other}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAppendIsAllOrNothing(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), MaxBytes: 1 << 20})
+	unsorted := profile("a", 2, 1, 1)
+	unsorted.Labels = Labels{{"b", ""}, {"a", ""}}
+	twice := profile("a", 2, 1, 1)
+	twice.Labels = Labels{{"a", ""}, {"a", ""}}
+	large := profile("a", 2, 1, 0)
+	large.Samples[0].Stack = []Frame{{Function: strings.Repeat("x", maxBody)}}
+	wide := profile("a", 2, 1, 1)
+	wide.Labels = Labels{{"a", strings.Repeat("x", maxIdentity)}}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, row := range []struct {
+		name string
+		ctx  context.Context
+		bad  Profile
+		want string
+	}{
+		{"labels not sorted", context.Background(), unsorted, "not sorted"},
+		{"label twice", context.Background(), twice, "are the same"},
+		{"too large", context.Background(), large, "push it in parts"},
+		{"labels too large", context.Background(), wide, "labels of"},
+		{"cancelled", cancelled, profile("a", 2, 1, 1), "canceled"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			err := s.Append(row.ctx, []Profile{profile("good", 1, 1, 1), row.bad})
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("error %v, want %q", err, row.want)
+			}
+			if got := selected(t, s, 0, 9); len(got) != 0 {
+				t.Errorf("kept %v", got)
+			}
+		})
+	}
+}
+
+func TestOneProcessHasTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	if _, err := Open(Options{Dir: dir}); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Fatalf("second open: %v", err)
+	}
+	s.Close()
+	open(t, Options{Dir: dir})
+	if err := s.Append(context.Background(), []Profile{profile("a", 1, 1, 1)}); err != ErrClosed {
+		t.Errorf("append after close: %v", err)
+	}
+	if err := s.Select(context.Background(), all, 0, 9, nil); err != ErrClosed {
+		t.Errorf("select after close: %v", err)
+	}
+}
+
+func TestRetentionByAge(t *testing.T) {
+	dir, now := t.TempDir(), epoch
+	o := Options{Dir: dir, Retention: time.Hour, Now: func() time.Time { return now }}
+	s := open(t, o)
+	for i := range 120 { // one a minute, for two hours
+		now = epoch.Add(time.Duration(i) * time.Minute)
+		add(t, s, profile("a", now.UnixNano(), 1, 1))
+	}
+	check := func() {
+		t.Helper()
+		got := selected(t, s, 0, 1<<62)
+		if len(got) != 61 || got[0].TimeNanos != at(59*time.Minute) {
+			t.Errorf("%d profiles are left, the first of %s", len(got), time.Unix(0, got[0].TimeNanos))
+		}
+	}
+	check()
+	files, _ := filepath.Glob(filepath.Join(dir, "*.segment"))
+	if n := len(files); n < 8 || n > 10 {
+		t.Errorf("%d files hold an hour in eighths", n)
+	}
+	s.Close()
+	s = open(t, o)
+	check()
+	now = now.Add(2 * time.Hour)
+	if got := s.Series(all, 0, 0); len(got) != 0 {
+		t.Errorf("series after two quiet hours: %v", got)
+	}
+	s.Close()
+	open(t, o)
+	if files, _ = filepath.Glob(filepath.Join(dir, "*.segment")); len(files) != 0 {
+		t.Errorf("files of only old profiles: %v", files)
+	}
+}
+
+func TestRetentionBySize(t *testing.T) {
+	dir := t.TempDir()
+	const bound = 64 << 10
+	s := open(t, Options{Dir: dir, MaxBytes: bound})
+	for i := range 300 {
+		add(t, s, profile("a", int64(i), 20, 10))
+		if n := diskUse(t, dir); n > bound {
+			t.Fatalf("%d bytes after %d profiles", n, i+1)
+		}
+	}
+	got := selected(t, s, 0, 1<<62)
+	for i, p := range got {
+		if want := int64(300 - len(got) + i); p.TimeNanos != want {
+			t.Fatalf("profile %d is of %d, want %d: what goes is the oldest", i, p.TimeNanos, want)
+		}
+	}
+	if n := diskUse(t, dir); n < bound*3/4 {
+		t.Errorf("only %d bytes of %d are used", n, bound)
+	}
+	if err := s.Append(context.Background(), []Profile{profile("b", 1, 3000, 100)}); err == nil || len(selected(t, s, 0, 1<<62)) != len(got) {
+		t.Errorf("a profile larger than the store: %v", err)
+	}
+}
+
+func diskUse(t *testing.T, dir string) (n int64) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*.segment"))
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += info.Size()
+	}
+	return n
+}
+
+func TestConcurrentAppendAndSelect(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), MaxBytes: 128 << 10})
+	var writers, readers sync.WaitGroup
+	done := make(chan struct{})
+	for w := range 4 {
+		writers.Go(func() {
+			for i := range 100 {
+				if err := s.Append(context.Background(), []Profile{profile(fmt.Sprint(w), int64(i), 20, 10)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		readers.Go(func() {
+			for {
+				err := s.Select(context.Background(), all, 0, 1000, func(p *Profile) error {
+					if len(p.Samples) != 20 || len(p.Samples[19].Stack) != 10 {
+						t.Errorf("half a profile: %v", p)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				s.Series(all, 0, 0)
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	readers.Wait()
+	for w := range 4 {
+		if n := len(selected(t, s, 99, 99)); n == 0 {
+			t.Errorf("nothing of the last writes is there (writer %d)", w)
+		}
+	}
+}
+
+// TestKill kills a process in the middle of its appends, and expects every
+// profile that it said was kept.
+func TestKill(t *testing.T) {
+	if dir := os.Getenv("STORE_TEST_KILL_DIR"); dir != "" {
+		s, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(1 << 40) {
+			add(t, s, profile("a", i, 5, 5))
+			fmt.Println("kept", i)
+		}
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKill$")
+	cmd.Env = append(os.Environ(), "STORE_TEST_KILL_DIR="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	last := int64(-1)
+	for last < 50 {
+		if _, err := fmt.Fscanf(out, "kept %d\n", &last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for { // what was said before the kill took effect counts too
+		if _, err := fmt.Fscanf(out, "kept %d\n", &last); err != nil {
+			break
+		}
+	}
+	cmd.Wait()
+	got := selected(t, open(t, Options{Dir: dir}), 0, last)
+	if int64(len(got)) != last+1 {
+		t.Errorf("%d profiles were kept, %d are there", last+1, len(got))
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	s := open(b, Options{Dir: b.TempDir()})
+	p := profile("a", 0, 300, 40)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.TimeNanos++
+		add(b, s, p)
+	}
+}
+
+func BenchmarkSelect(b *testing.B) {
+	s := open(b, Options{Dir: b.TempDir()})
+	for i := range 20 {
+		add(b, s, profile("a", int64(i), 300, 40))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if n := len(selected(b, s, 0, 99)); n != 20 {
+			b.Fatal(n)
+		}
+	}
+	b.ReportMetric(float64(s.active.size)/20, "bytes/profile")
+}
