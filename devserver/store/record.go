@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 )
 
@@ -179,7 +178,7 @@ func decodeBody(body string) ([]Sample, error) {
 			}
 			stack = append(stack, frames[f])
 		}
-		samples[i].Stack = slices.Clip(stack)
+		samples[i].Stack = stack
 	}
 	if r.bad || r.at != len(r.b) {
 		return nil, errRecord
