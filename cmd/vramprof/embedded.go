@@ -7,15 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path"
-	"path/filepath"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/vramprof/vramprof/agent"
-	"github.com/vramprof/vramprof/agent/gpuapi"
 	"github.com/vramprof/vramprof/agent/objects"
 	"github.com/vramprof/vramprof/agent/symbols"
 	"github.com/vramprof/vramprof/symbolizer"
@@ -61,6 +58,7 @@ func (e *embedded) Close() error {
 type pipe struct {
 	connections chan net.Conn
 	closed      chan struct{}
+	once        sync.Once
 }
 
 func newPipe() *pipe { return &pipe{connections: make(chan net.Conn), closed: make(chan struct{})} }
@@ -87,33 +85,8 @@ func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 func (p *pipe) Close() error {
-	close(p.closed)
+	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
 func (p *pipe) Addr() net.Addr { return &net.UnixAddr{Name: "embedded", Net: "unix"} }
-
-// driverLibraries finds driver libraries where loaders look for them, so that their probes are there before the first
-// program maps one: in the folders of libraryPath, a value of LD_LIBRARY_PATH, and in those that distributions and
-// container toolkits put them in.
-func driverLibraries(libraryPath string) []string {
-	folders := strings.Split(libraryPath, ":")
-	folders = append(folders, "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/aarch64-linux-gnu",
-		"/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/usr/lib/wsl/lib")
-	var found []string
-	for _, folder := range folders {
-		if folder == "" {
-			continue
-		}
-		names, err := filepath.Glob(filepath.Join(folder, "lib*.so*"))
-		if err != nil {
-			continue // a pattern of special characters names no folder of a loader
-		}
-		for _, name := range names {
-			if _, ok := gpuapi.DriverLibrary(path.Base(name)); ok {
-				found = append(found, name)
-			}
-		}
-	}
-	return found
-}

@@ -94,7 +94,7 @@ func run(ctx context.Context, o runOptions, command []string) error {
 	defer symbolizer.Close()
 	a, err := agent.New(ctx, agent.Options{
 		Logger: log, Symbols: symbolizer.client, Objects: symbolizer.store, OnlyBelow: uint32(os.Getpid()),
-		Libraries: driverLibraries(os.Getenv("LD_LIBRARY_PATH")),
+		Libraries: agent.UsualLibraries(os.Getenv("LD_LIBRARY_PATH")),
 	})
 	if err != nil {
 		return fail(err)

@@ -214,8 +214,13 @@ static long native_step(u32 i, struct walker *w)
 		}
 		k->bp_at = at;
 		k->bp_seen = 0;
-		if (READ(k->bp, k->bp_at))
-			STOP(STOP_UNREADABLE);
+		// On the last instruction of a function that re-aligned its stack the rule is in force and rbp is not: then the
+		// walk goes on without it, since few callers need it.
+		if (READ(k->bp, k->bp_at)) {
+			k->bp = k->bp_at = 0;
+			k->bp_seen = 1;
+			w->reused->words = REUSE_NEVER;
+		}
 	}
 	k->sp = cfa;
 	k->pc = ra;
