@@ -118,11 +118,19 @@ func (p *parser) matcher() (matcher, error) {
 		return m, fmt.Errorf("expected a quoted value for %q: %w", m.name, err)
 	}
 	if isPattern {
-		if m.pattern, err = regexp.Compile(`\A(?s:` + m.value + `)\z`); err != nil {
+		if m.pattern, err = anchored(m.value); err != nil {
 			return m, fmt.Errorf("the pattern of %q: %w", m.name, err)
 		}
 	}
 	return m, nil
+}
+
+// anchored compiles a pattern to match whole values. It must be one by itself: in "a)|(b" the anchors would come apart.
+func anchored(pattern string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(pattern); err != nil {
+		return nil, err
+	}
+	return regexp.Compile(`\A(?s:` + pattern + `)\z`)
 }
 
 // quoted reads a string in Go's syntax, or the same in single quotes.
@@ -142,7 +150,7 @@ func (p *parser) quoted() (string, error) {
 	var value strings.Builder
 	for rest != "" && rest[0] != quote {
 		r, multibyte, tail, err := strconv.UnquoteChar(rest, quote)
-		if err != nil {
+		if err != nil || r == '\n' && rest[0] == '\n' {
 			return "", fmt.Errorf("an escape or a line break that a quoted string cannot have")
 		}
 		if r < utf8.RuneSelf || multibyte {
