@@ -22,7 +22,6 @@ import (
 	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
 	"github.com/grafana/pyroscope/api/gen/proto/go/querier/v1/querierv1connect"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
-
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/vramprof/vramprof/devserver"

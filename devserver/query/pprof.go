@@ -2,7 +2,7 @@ package query
 
 import (
 	"encoding/binary"
-	"strings"
+	"slices"
 
 	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
@@ -19,6 +19,11 @@ type merger struct {
 	mappings  map[[2]string]uint64
 	locations map[store.Frame]uint64
 	stacks    map[string]*googlev1.Sample
+
+	frames []store.Frame // by location ID
+	caller []uint64      // by location ID, 0 being below the innermost: the caller seen last, which is most often the next one too
+	ids    []uint64      // of the stack at hand
+	key    []byte        // of the stack at hand
 }
 
 // newMerger begins a profile of one type. Its period is 1, as in what Pyroscope answers: the values are scaled already.
@@ -29,6 +34,8 @@ func newMerger(of *typesv1.ProfileType, start, end int64) *merger {
 		mappings:  map[[2]string]uint64{},
 		locations: map[store.Frame]uint64{},
 		stacks:    map[string]*googlev1.Sample{},
+		frames:    make([]store.Frame, 1),
+		caller:    make([]uint64, 1),
 	}
 	m.profile = &googlev1.Profile{StringTable: []string{""}}
 	m.profile.SampleType = []*googlev1.ValueType{{Type: m.text(of.SampleType), Unit: m.text(of.SampleUnit)}}
@@ -41,16 +48,21 @@ func newMerger(of *typesv1.ProfileType, start, end int64) *merger {
 
 // add adds one sample, whose stack has the innermost frame first as in pprof.
 func (m *merger) add(stack []store.Frame, value int64) {
-	ids := make([]uint64, len(stack))
-	var key strings.Builder
-	for i, frame := range stack {
-		ids[i] = m.location(frame)
-		key.Write(binary.AppendUvarint(nil, ids[i]))
+	m.ids, m.key = m.ids[:0], m.key[:0]
+	var callee uint64
+	for _, frame := range stack {
+		id := m.caller[callee]
+		if id == 0 || m.frames[id] != frame {
+			id = m.location(frame)
+			m.caller[callee] = id
+		}
+		m.ids, m.key = append(m.ids, id), binary.AppendUvarint(m.key, id)
+		callee = id
 	}
-	sample := m.stacks[key.String()]
+	sample := m.stacks[string(m.key)]
 	if sample == nil {
-		sample = &googlev1.Sample{LocationId: ids, Value: []int64{0}}
-		m.stacks[key.String()] = sample
+		sample = &googlev1.Sample{LocationId: slices.Clone(m.ids), Value: []int64{0}}
+		m.stacks[string(m.key)] = sample
 		m.profile.Sample = append(m.profile.Sample, sample)
 	}
 	sample.Value[0] += value
@@ -62,6 +74,7 @@ func (m *merger) location(f store.Frame) uint64 {
 	}
 	id := uint64(len(m.profile.Location)) + 1
 	m.locations[f] = id
+	m.frames, m.caller = append(m.frames, f), append(m.caller, 0)
 	m.profile.Location = append(m.profile.Location, &googlev1.Location{
 		Id: id, MappingId: m.mapping(f), Line: []*googlev1.Line{{FunctionId: m.function(f), Line: f.Line}},
 	})

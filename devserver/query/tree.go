@@ -19,6 +19,7 @@ type node struct {
 	name        string
 	total, self [2]int64
 	children    map[string]*node
+	last        *node // the child asked for last: profiles of a series repeat their stacks, most often in the same order
 }
 
 // add grows the tree under n by one stack, innermost frame first.
@@ -32,6 +33,9 @@ func (n *node) add(stack []store.Frame, side int, value int64) {
 }
 
 func (n *node) child(name string) *node {
+	if n.last != nil && n.last.name == name {
+		return n.last
+	}
 	child := n.children[name]
 	if child == nil {
 		if n.children == nil {
@@ -40,6 +44,7 @@ func (n *node) child(name string) *node {
 		child = &node{name: name}
 		n.children[name] = child
 	}
+	n.last = child
 	return child
 }
 
@@ -74,6 +79,7 @@ func (n *node) prune(limit int) {
 			continue
 		}
 		var lost [2]int64
+		kept.last = nil
 		for name, child := range kept.children {
 			if dropped[child] {
 				lost[left] += child.total[left]
