@@ -66,7 +66,7 @@ type Agent struct {
 	rows     map[*objects.Object]bpf.Rows
 	ledger   *ledger.Ledger
 	stacks   map[stackKey]*stack
-	pending  []bpf.Stack // not looked up yet
+	pending  []any // records not taken yet, in their order
 	barrier  barrier
 	codes    map[codeKey]*code
 	accounts map[uint32]account

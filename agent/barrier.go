@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stack's addresses mean what was mapped when it was taken, and the mappings come by another way than the stacks. So
-// stacks wait for a barrier: an executable page that this process maps, which the kernel reports like any other. When the
+// A record's addresses mean what was mapped when it was made, and the mappings come by another way than the records. So
+// records wait for a barrier: an executable page that this process maps, which the kernel reports like any other. When the
 // report comes, everything that was mapped before the barrier was asked for has been reported too.
 
 // barrier is the page whose report is awaited.
 type barrier struct {
 	page    []byte
-	covered int // so many of the pending stacks came before it
+	covered int // so many of the pending records came before it
 }
 
 // barrierTimeout is for a report that was lost, or a system that refuses executable pages: stacks are then looked up in
 // what is known.
 const barrierTimeout = time.Second
 
-// askBarrier asks for a barrier for the stacks that are pending, unless one is under way already.
+// askBarrier asks for a barrier for the records that are pending, unless one is under way already.
 func (a *Agent) askBarrier() {
 	if a.barrier.page != nil || len(a.pending) == 0 {
 		return
@@ -35,7 +35,7 @@ func (a *Agent) askBarrier() {
 	a.barrier = barrier{page: page, covered: len(a.pending)}
 }
 
-// passed tells whether a new mapping of this process is the barrier, and if so looks up the stacks before it.
+// passed tells whether a new mapping of this process is the barrier, and if so takes the records before it.
 func (a *Agent) passed(start uint64) bool {
 	if a.barrier.page == nil || start != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(a.barrier.page)))) {
 		return false
@@ -59,10 +59,10 @@ func (a *Agent) endBarrier() {
 	a.barrier = barrier{}
 }
 
-// lookUp turns the addresses of the first n pending stacks into places in files.
+// lookUp takes the first n pending records.
 func (a *Agent) lookUp(n int) {
-	for _, s := range a.pending[:n] {
-		a.stacks[stackKey{s.Account, s.ID}] = a.resolve(s)
+	for _, r := range a.pending[:n] {
+		a.take(r)
 	}
 	a.pending = a.pending[n:]
 }

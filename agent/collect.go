@@ -52,18 +52,25 @@ func (a *Agent) collect() {
 			continue
 		}
 		a.mu.Lock()
-		switch r := record.(type) {
-		case bpf.Process:
-			a.newAccount(r)
-		case bpf.Code:
-			a.newCode(r)
-		case bpf.Stack:
-			a.pending = append(a.pending, r)
-			a.askBarrier()
-		case bpf.Commit:
+		if r, ok := record.(bpf.Commit); ok {
 			a.ledger.Add(ledgerKey(r.Key), r.By.InUseBytes, r.By.InUseObjects, r.By.AllocBytes, r.By.AllocObjects)
+		} else {
+			a.pending = append(a.pending, record)
+			a.askBarrier()
 		}
 		a.mu.Unlock()
+	}
+}
+
+// take makes sense of a record, now that every mapping that was made before it is known.
+func (a *Agent) take(record any) {
+	switch r := record.(type) {
+	case bpf.Process:
+		a.newAccount(r)
+	case bpf.Code:
+		a.newCode(r)
+	case bpf.Stack:
+		a.stacks[stackKey{r.Account, r.ID}] = a.resolve(r)
 	}
 }
 

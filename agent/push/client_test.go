@@ -242,7 +242,7 @@ func TestQueueIsBounded(t *testing.T) {
 		b := newBed(t, func(o *push.Options) { o.QueueBytes = most })
 		start := time.Now()
 		b.script = func(int, *http.Request) response {
-			if time.Since(start) < time.Hour {
+			if time.Since(start) < 30*time.Minute {
 				return response{status: 503}
 			}
 			return response{}
@@ -254,7 +254,7 @@ func TestQueueIsBounded(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		time.Sleep(50 * time.Minute)
+		time.Sleep(20 * time.Minute)
 		sent, _, dropped := b.accounted(t, 1000)
 		if sent == 0 || dropped != int(b.metric(t, "dropped_profiles_total", "queue_full")) {
 			t.Fatalf("%d sent, %d dropped", sent, dropped)
@@ -295,7 +295,7 @@ func TestPoisonedProfile(t *testing.T) {
 }
 
 func TestB34RefusedForItsSize(t *testing.T) {
-	small := func(r *http.Request) bool { return r.ContentLength < 12_000 }
+	small := func(r *http.Request) bool { return r.ContentLength < 30_000 }
 	for _, row := range []struct {
 		name    string
 		answer  response
@@ -384,7 +384,7 @@ func TestClose(t *testing.T) {
 
 // Whatever a server answers, nothing is lost without being counted, and nothing is sent twice that was taken.
 func TestEverythingIsAccountedFor(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			b := newBed(t, func(o *push.Options) { o.QueueBytes = 20_000 })

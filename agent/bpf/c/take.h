@@ -71,6 +71,9 @@ __noinline int send_code(struct task_state *s, struct python *p, u64 code, u64 i
 	return 0;
 }
 
+// Records are sent with the default flags throughout: the kernel wakes the reader when it had caught up. One sent without
+// a wake-up would leave the reader asleep for all that follow.
+
 struct sender { struct task_state *s; struct python *python; u32 account, failed, n, pad; };
 
 static long send_one_code(u32 i, struct sender *d)
@@ -102,7 +105,7 @@ static long send_one_copy(u32 i, struct copier *c)
 	r->address = at;
 	if (n > COPY_CHUNK)
 		return 1;
-	if (bpf_ringbuf_output(&records, r, offsetof(struct copy_record, bytes) + n, BPF_RB_NO_WAKEUP)) {
+	if (bpf_ringbuf_output(&records, r, offsetof(struct copy_record, bytes) + n, 0)) {
 		c->failed = 1;
 		return 1;
 	}
@@ -139,7 +142,7 @@ __noinline int send_stack(struct task_state *s, struct image *image, struct reus
 		s->python.id = r->id;
 		if (python > MAX_PYTHON)
 			return 1;
-		d.failed |= !!bpf_ringbuf_output(&records, &s->python, offsetof(struct python_record, frames) + python * sizeof(struct python_frame), BPF_RB_NO_WAKEUP);
+		d.failed |= !!bpf_ringbuf_output(&records, &s->python, offsetof(struct python_record, frames) + python * sizeof(struct python_frame), 0);
 	}
 	if (s->walk.unfinished) {
 		bpf_loop(COPY_CHUNKS, send_one_copy, &c, 0);
