@@ -61,7 +61,8 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		options: o,
-		service: pushv1connect.NewPusherServiceClient(transport{o}, o.URL, connect.WithReadMaxBytes(1<<20)),
+		// an answer is empty: asking for it compressed would only cost the server
+		service: pushv1connect.NewPusherServiceClient(transport{o}, o.URL, connect.WithReadMaxBytes(1<<20), connect.WithAcceptCompression("gzip", nil, nil)),
 		metrics: m,
 		wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 		times:   times{last: map[string]int64{}},

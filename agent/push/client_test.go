@@ -190,7 +190,7 @@ func TestB35Outage(t *testing.T) {
 					}
 					return response{}
 				}
-				const services, intervals = 20, 120
+				const services, intervals = 6, 120
 				for i := range intervals {
 					for s := range services {
 						b.push(t, fmt.Sprint(s), start.Add(time.Duration(i)*15*time.Second), 1)

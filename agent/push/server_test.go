@@ -25,6 +25,8 @@ import (
 
 // server is a push.v1 server that keeps what it takes, and answers by a script before that.
 type server struct {
+	once     sync.Once
+	handler  http.Handler
 	mu       sync.Mutex
 	script   func(n int, r *http.Request) response // of the n-th request, from 0; nil: takes all
 	requests []request
@@ -75,8 +77,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	_, handler := pushv1connect.NewPusherServiceHandler(s)
-	handler.ServeHTTP(w, r)
+	s.once.Do(func() { _, s.handler = pushv1connect.NewPusherServiceHandler(s) })
+	s.handler.ServeHTTP(w, r)
 }
 
 // Push implements pushv1connect.PusherServiceHandler.
