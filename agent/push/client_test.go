@@ -119,7 +119,7 @@ func TestB35Answers(t *testing.T) {
 		{"closes in the middle of the answer", response{do: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/proto")
 			w.Header().Set("Content-Length", "100")
-			io.WriteString(w, "half")
+			_, _ = io.WriteString(w, "half")
 			panic(http.ErrAbortHandler)
 		}}, 6, 7, "", 61 * time.Second},
 	} {

@@ -53,7 +53,7 @@ func coded(status int, code connect.Code, message string) response {
 }
 
 func stall(_ http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body) // the server notices that the client is gone only then
+	_, _ = io.Copy(io.Discard, r.Body) // the server notices that the client is gone only then
 	<-r.Context().Done()
 }
 
@@ -73,7 +73,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set(k, v)
 			}
 			w.WriteHeader(out.status)
-			io.WriteString(w, out.body)
+			_, _ = io.WriteString(w, out.body)
 			return
 		}
 	}

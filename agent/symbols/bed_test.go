@@ -233,7 +233,7 @@ func (b *bed) unnamed(t *testing.T, want symbols.Outcome) {
 func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 
 func stall(_ http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body) // the server notices that the client is gone only then
+	_, _ = io.Copy(io.Discard, r.Body) // the server notices that the client is gone only then
 	<-r.Context().Done()
 }
 

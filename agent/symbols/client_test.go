@@ -53,7 +53,7 @@ func TestDownAndBack(t *testing.T) {
 		{"speaks of something else", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.WriteHeader(http.StatusOK)
-			io.WriteString(w, "<html>")
+			_, _ = io.WriteString(w, "<html>")
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestAnswerTooLarge(t *testing.T) {
 			first = false
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusTooManyRequests)
-			io.WriteString(w, `{"code":"resource_exhausted","message":"ask for fewer"}`)
+			_, _ = io.WriteString(w, `{"code":"resource_exhausted","message":"ask for fewer"}`)
 		}
 	})
 	for i := range b.native {
