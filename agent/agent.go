@@ -58,6 +58,11 @@ type Agent struct {
 
 	drain sync.Mutex // one Drain at a time
 
+	// The ring buffer is emptied without waiting for mu, which is held while files are read. mu is taken first, if both are.
+	inbox   sync.Mutex
+	pending []any // records not taken yet, in their order
+	barrier barrier
+
 	mu       sync.Mutex
 	table    *process.Table
 	watched  map[uint32]*watched
@@ -66,8 +71,6 @@ type Agent struct {
 	rows     map[*objects.Object]bpf.Rows
 	ledger   *ledger.Ledger
 	stacks   map[stackKey]*stack
-	pending  []any // records not taken yet, in their order
-	barrier  barrier
 	codes    map[codeKey]*code
 	accounts map[uint32]account
 	health   Health

@@ -21,29 +21,37 @@ type barrier struct {
 
 // barrierTimeout is for a report that was lost, or a system that refuses executable pages: stacks are then looked up in
 // what is known.
-const barrierTimeout = time.Second
+const barrierTimeout = 2 * time.Second
 
-// askBarrier asks for a barrier for the records that are pending, unless one is under way already.
+// askBarrier asks for a barrier for the records that are pending, unless one is under way already. inbox is locked.
 func (a *Agent) askBarrier() {
 	if a.barrier.page != nil || len(a.pending) == 0 {
 		return
 	}
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return // Drain looks them up in the end
+		return // Drain takes them in the end
 	}
 	a.barrier = barrier{page: page, covered: len(a.pending)}
 }
 
-// passed tells whether a new mapping of this process is the barrier, and if so takes the records before it.
+// passed tells whether a new mapping of this process is the barrier, and if so takes the records before it. mu is locked.
 func (a *Agent) passed(start uint64) bool {
+	a.inbox.Lock()
 	if a.barrier.page == nil || start != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(a.barrier.page)))) {
+		a.inbox.Unlock()
 		return false
 	}
-	a.lookUp(a.barrier.covered)
+	records := a.pending[:a.barrier.covered]
+	a.pending = a.pending[a.barrier.covered:]
 	a.endBarrier()
 	a.askBarrier()
-	if len(a.pending) == 0 {
+	settled := len(a.pending) == 0
+	a.inbox.Unlock()
+	for _, r := range records {
+		a.take(r)
+	}
+	if settled {
 		select {
 		case a.settled <- struct{}{}:
 		default:
@@ -53,18 +61,13 @@ func (a *Agent) passed(start uint64) bool {
 }
 
 func (a *Agent) endBarrier() {
+	if a.barrier.page == nil {
+		return
+	}
 	if err := unix.Munmap(a.barrier.page); err != nil {
 		a.log.Warn("unmap the barrier's page", "error", err)
 	}
 	a.barrier = barrier{}
-}
-
-// lookUp takes the first n pending records.
-func (a *Agent) lookUp(n int) {
-	for _, r := range a.pending[:n] {
-		a.take(r)
-	}
-	a.pending = a.pending[n:]
 }
 
 // settle waits until every stack that a counter can name by now has been looked up.
@@ -80,8 +83,10 @@ func (a *Agent) settle() error {
 		a.log.Warn("the kernel half's records are read slowly: some stacks of this interval may be missing")
 	}
 	for {
-		a.mu.Lock()
+		a.mu.Lock() // while records are being taken, it is locked
+		a.inbox.Lock()
 		left := len(a.pending)
+		a.inbox.Unlock()
 		a.mu.Unlock()
 		if left == 0 {
 			return nil
@@ -89,13 +94,22 @@ func (a *Agent) settle() error {
 		select {
 		case <-a.settled:
 		case <-timeout.C:
-			a.mu.Lock()
-			a.lookUp(len(a.pending))
-			if a.barrier.page != nil {
-				a.endBarrier()
-			}
-			a.mu.Unlock()
+			a.takeAll()
 			return nil
 		}
+	}
+}
+
+// takeAll takes the pending records without a barrier.
+func (a *Agent) takeAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inbox.Lock()
+	records := a.pending
+	a.pending = nil
+	a.endBarrier()
+	a.inbox.Unlock()
+	for _, r := range records {
+		a.take(r)
 	}
 }

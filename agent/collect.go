@@ -51,14 +51,10 @@ func (a *Agent) collect() {
 			a.log.Warn("record of the kernel half not understood", "error", err)
 			continue
 		}
-		a.mu.Lock()
-		if r, ok := record.(bpf.Commit); ok {
-			a.ledger.Add(ledgerKey(r.Key), r.By.InUseBytes, r.By.InUseObjects, r.By.AllocBytes, r.By.AllocObjects)
-		} else {
-			a.pending = append(a.pending, record)
-			a.askBarrier()
-		}
-		a.mu.Unlock()
+		a.inbox.Lock()
+		a.pending = append(a.pending, record)
+		a.askBarrier()
+		a.inbox.Unlock()
 	}
 }
 
@@ -71,6 +67,8 @@ func (a *Agent) take(record any) {
 		a.newCode(r)
 	case bpf.Stack:
 		a.stacks[stackKey{r.Account, r.ID}] = a.resolve(r)
+	case bpf.Commit:
+		a.ledger.Add(ledgerKey(r.Key), r.By.InUseBytes, r.By.InUseObjects, r.By.AllocBytes, r.By.AllocObjects)
 	}
 }
 

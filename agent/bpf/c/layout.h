@@ -11,7 +11,7 @@
 #define SPACE_CHUNK 64        // mappings in one array element
 #define SPACE_CHUNKS 64       // such elements at most: 4,096 mappings
 #define COPY_CHUNK 8192       // bytes of stack in one copy record
-#define COPY_CHUNKS 16        // such records at most: up to 128 KiB
+#define COPY_CHUNKS 8         // such records at most: up to 64 KiB, some hundred frames
 #define CODE_HEAD 256         // bytes of a code object's fixed part, CPython 3.8 to 3.15
 #define CODE_STRING 1024      // bytes of a string object that are copied, header included
 #define CODE_TABLE 8192       // bytes of a line table object that are copied, header included

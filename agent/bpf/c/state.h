@@ -110,7 +110,7 @@ struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 16384); _
 struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 8192); __type(key, u32); __array(values, struct inner_rows); } row_tables SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 8192); __type(key, u32); __array(values, struct inner_index); } row_indexes SEC(".maps");
 
-struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 8 << 20); } records SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 16 << 20); } records SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, STATISTICS); __type(key, u32); __type(value, u64); } statistics SEC(".maps");
 // Never filled. A reachable tail call keeps the verifier from giving these programs a private stack per CPU, which from
 // 6.13 on rests on the false belief that a uprobe program cannot be preempted.
