@@ -94,11 +94,11 @@ type Health struct {
 // mapped later. It needs root, or the capabilities that its error names.
 func New(ctx context.Context, o Options) (*Agent, error) {
 	mechanism, err := attach.Detect()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = attach.Preflight(mechanism)
 	}
-	if err := attach.Preflight(mechanism); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("%w; run as root, or grant what is missing", err)
 	}
 	a := &Agent{
 		options: o, log: o.Logger, mechanism: mechanism, calls: gpuapi.CUDA(),

@@ -114,8 +114,8 @@ func who(s *profile.Sample) (function, file string, line int64) {
 	return function, file, line
 }
 
-// plumbing tells whether a frame only passes an allocation on. A frame of Python code is never plumbing: its object is the
-// interpreter's, and its name is no C function's, so agent/profile gives it a mapping of its own.
+// plumbing tells whether a frame only passes an allocation on: those of the driver, the CUDA runtime, the C library and the
+// interpreter. A frame of Python code has no object, so it is none.
 func plumbing(object, function string) bool {
 	if strings.HasPrefix(function, "[") {
 		return true
@@ -138,6 +138,10 @@ func (r report) writeJSON(w io.Writer) error {
 // writeText prints the first lines of the report for a person.
 func (r report) writeText(w io.Writer, lines int) error {
 	var b strings.Builder
+	if r.Allocations == 0 && r.Failed == 0 {
+		_, err := io.WriteString(w, "\nNo GPU memory was allocated.\n")
+		return err
+	}
 	fmt.Fprintf(&b, "\n%s allocated in %s of GPU memory", bytesText(r.AllocatedBytes), count(r.Allocations, "allocation"))
 	fmt.Fprintf(&b, "; held %s at the peak", bytesText(r.PeakBytes))
 	if r.Failed > 0 {
