@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/integration/fakegpu"
 )
 
 // driverCopy gives a folder with a copy of the driver and the workloads, which nothing has seen before.
@@ -67,50 +70,72 @@ func TestB02OneLibraryBehindTwoMountsCountsOnce(t *testing.T) {
 		mount("overlay", root, "overlay", fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", image, upper, work))
 		roots = append(roots, root)
 	}
-	o := ok(t, nil, "sh", "-c", `for d in "$@"; do LD_LIBRARY_PATH=$d $d/chain & done; wait; for d in "$@"; do LD_LIBRARY_PATH=$d $d/chain; done`, "sh", roots[0], roots[1], image)
+	o := ok(t, []string{"LD_LIBRARY_PATH=" + image}, "sh", "-c", `for d in "$@"; do LD_LIBRARY_PATH=$d $d/chain & done; wait; for d in "$@"; do LD_LIBRARY_PATH=$d $d/chain; done`, "sh", roots[0], roots[1], image)
 	if truth := wantLedger(t, o, o.calls); truth.Alloc.Objects != 60 {
 		t.Errorf("%d allocations, want 60", truth.Alloc.Objects)
 	}
 }
 
-// TestB03LibraryReplacedUnderARunningProcess replaces the driver's file before the process loads it, once it has, and
-// for a second process.
+// TestB03LibraryReplacedUnderARunningProcess has a process use the file that is deleted, and then a second one the new.
 func TestB03LibraryReplacedUnderARunningProcess(t *testing.T) {
-	for _, option := range []string{"--wait-load", "--wait"} {
-		t.Run(option, func(t *testing.T) {
-			dir := driverCopy(t)
-			s := newSession(t, []string{"LD_LIBRARY_PATH=" + dir}, "sh", "-c", `"$0/chain" `+option+` && "$0/chain" --iterations 4`, dir)
-			l := start(t, s)
-			l.await(map[string]string{"--wait-load": "load", "--wait": "start"}[option])
-			replaceLibrary(t, dir)
-			l.goOn()
-			o := l.end()
-			if truth := wantLedger(t, o, o.calls); truth.Alloc.Objects != 14 {
-				t.Errorf("%d allocations, want 14", truth.Alloc.Objects)
-			}
-			wantWhole(t, o)
-		})
+	dir := driverCopy(t)
+	l := start(t, newSession(t, []string{"LD_LIBRARY_PATH=" + dir}, "sh", "-c", `"$0/chain" --wait && exec "$0/chain" `+slowly, dir))
+	l.await("start")
+	replaceLibrary(t, dir)
+	l.goOn()
+	o := l.end()
+	first := o.calls[0].PID
+	second := slices.DeleteFunc(slices.Clone(o.calls), func(c fakegpu.Call) bool { return c.PID == first })
+	old := fakegpu.Total(fakegpu.OfProcess(o.calls, first)).Alloc
+	if old.Objects != 10 {
+		t.Errorf("the first process allocated %+v", old)
+	}
+	wantAllButFirst(t, o, old, second)
+}
+
+// TestB04FirstAllocationAfterALateLoad has many processes load a driver that is known, each for a single allocation at
+// once. None is missed.
+func TestB04FirstAllocationAfterALateLoad(t *testing.T) {
+	l := start(t, newSession(t, nil, "sh", "-c", `./chain --wait-load --iterations 1; for i in $(seq 30); do ./chain --iterations 1; done`))
+	l.await("load")
+	l.goOn()
+	o := l.end()
+	if truth := wantLedger(t, o, o.calls); truth.Alloc.Objects != 31 {
+		t.Errorf("%d allocations, want 31", truth.Alloc.Objects)
 	}
 }
 
-// TestB04FirstAllocationAfterALateLoad has a process load a driver from a folder that nothing told the profiler of, and
-// allocate at once, a single time.
-func TestB04FirstAllocationAfterALateLoad(t *testing.T) {
-	for _, option := range []string{"--wait-load", "none"} {
-		t.Run(option, func(t *testing.T) {
-			dir := driverCopy(t)
-			args := []string{"env", "LD_LIBRARY_PATH=" + dir, filepath.Join(dir, "chain"), "--iterations", "1"}
-			if option == "none" {
-				o := ok(t, []string{"LD_LIBRARY_PATH="}, args...)
-				wantLedger(t, o, o.calls)
-				return
-			}
-			l := start(t, newSession(t, []string{"LD_LIBRARY_PATH="}, append(args, option)...))
-			l.await("load")
-			l.goOn()
-			o := l.end()
-			wantLedger(t, o, o.calls)
-			wantWhole(t, o)
-		})
+// TestB04DriverThatNothingToldOf has a process load a driver from a folder that the profiler cannot know. What it misses
+// are calls right after the load, and none later.
+func TestB04DriverThatNothingToldOf(t *testing.T) {
+	dir := driverCopy(t)
+	o := ok(t, []string{"LD_LIBRARY_PATH="}, "sh", "-c", `LD_LIBRARY_PATH=$0 exec "$0/chain" `+slowly, dir)
+	wantAllButFirst(t, o, fakegpu.Amount{}, o.calls)
+}
+
+// slowly are options of the chain workload for 100 allocations in at least a second.
+const slowly = "--iterations 100 --interval 10000"
+
+// wantAllButFirst checks that the profile has, besides some memory, what was allocated from some call on, which is not
+// late: a file that was never seen before is attached within a part of a second of its load.
+func wantAllButFirst(t *testing.T, o outcome, besides fakegpu.Amount, calls []fakegpu.Call) {
+	t.Helper()
+	var sizes []uint64
+	for _, c := range calls {
+		if c.Class != "" {
+			sizes = append(sizes, c.Size)
+		}
+	}
+	objects, bytes := o.sum(t, "gpu_alloc_objects")-besides.Objects, o.sum(t, "gpu_alloc_bytes")-besides.Bytes
+	if len(sizes) != 100 || objects > 100 || objects < 50 {
+		t.Fatalf("%d of %d allocations are seen", objects, len(sizes))
+	}
+	t.Logf("%d of %d allocations are seen", objects, len(sizes))
+	var want uint64
+	for _, size := range sizes[100-objects:] {
+		want += size
+	}
+	if bytes != want {
+		t.Errorf("the profile has %d bytes of the last %d allocations, the ledger %d", bytes, objects, want)
 	}
 }
