@@ -28,8 +28,7 @@ type report struct {
 	Top []entry `json:"top"`
 }
 
-// entry is one line of the program that allocated: the innermost frame that belongs to neither the driver, the CUDA
-// runtime nor the interpreter.
+// entry is one line of the program that allocated: see who.
 type entry struct {
 	Function       string  `json:"function"`
 	File           string  `json:"file,omitempty"`
@@ -89,43 +88,56 @@ func newReport(p *profile.Profile, command []string, status int, took time.Durat
 	return r
 }
 
-// who gives the frame that a reader holds responsible: the innermost one outside plumbing, or the innermost of all where
-// there is nothing but plumbing.
+// who gives the frame that a reader holds responsible: the innermost line of the program's own Python; without one, the
+// innermost of a Python library; without Python, the innermost native frame that does more than pass the allocation on;
+// and where there is nothing else, the innermost of all.
 func who(s *profile.Sample) (function, file string, line int64) {
-	first := true
+	best := worst
 	for _, l := range s.Location {
 		for _, n := range l.Line {
 			if n.Function == nil {
 				continue
 			}
-			object := ""
-			if l.Mapping != nil {
-				object = path.Base(l.Mapping.File)
-			}
-			if first || !plumbing(object, n.Function.Name) {
+			if rank := rankOf(l.Mapping, n.Function); rank < best {
+				best = rank
 				function, file, line = n.Function.Name, n.Function.Filename, n.Line
 			}
-			if !plumbing(object, n.Function.Name) {
-				return function, file, line
-			}
-			first = false
 		}
 	}
 	return function, file, line
 }
 
-// plumbing tells whether a frame only passes an allocation on: those of the driver, the CUDA runtime, the C library and the
-// interpreter. A frame of Python code has no object, so it is none.
-func plumbing(object, function string) bool {
-	if strings.HasPrefix(function, "[") {
-		return true
+// worst is behind every rank that a frame may have.
+const worst = 4
+
+func rankOf(m *profile.Mapping, f *profile.Function) int {
+	object := ""
+	if m != nil {
+		object = path.Base(m.File)
 	}
-	for _, prefix := range []string{"libcuda.so", "libcudart.so", "libffi.so", "_ctypes.", "libpython", "python", "libc.so", "ld-linux"} {
-		if strings.HasPrefix(object, prefix) {
-			return true
-		}
+	python := object == path.Base(noObject) && f.Filename != ""
+	switch {
+	case python && !slices.ContainsFunc(libraryFolders, func(folder string) bool { return strings.Contains(f.Filename, folder) }) && !strings.HasPrefix(f.Filename, "<frozen "):
+		return 0
+	case python:
+		return 1
+	case plumbing(object) || strings.HasPrefix(f.Name, "["):
+		return 3
 	}
-	return false
+	return 2
+}
+
+// noObject is agent/profile's mapping for frames of no file: Python's, and remarks.
+const noObject = "[no object]"
+
+// libraryFolders are where Python keeps what is not the program's own.
+var libraryFolders = []string{"/site-packages/", "/dist-packages/", "/lib/python3"}
+
+// plumbing tells whether an object only passes allocations on: the driver, the CUDA runtime, the C library, the interpreter.
+func plumbing(object string) bool {
+	return slices.ContainsFunc([]string{"libcuda.so", "libcudart.so", "libffi.so", "_ctypes.", "libpython", "python", "libc.so", "ld-linux"}, func(prefix string) bool {
+		return strings.HasPrefix(object, prefix)
+	})
 }
 
 func (r report) writeJSON(w io.Writer) error {

@@ -24,10 +24,11 @@ func fixture() *profile.Profile {
 	}
 	driver, ffi := frame("libcuda.so.1", "cuMemAlloc_v2", "", 0), frame("libffi.so.8", "ffi_call", "", 0)
 	forward, main := frame("[no object]", "Model.forward", "/app/model.py", 42), frame("[no object]", "<module>", "/app/train.py", 7)
+	extension, library := frame("_C.so", "at::empty", "", 0), frame("[no object]", "zeros", "/usr/lib/python3/dist-packages/torch/x.py", 9)
 	evaluator, server := frame("libpython3.11.so.1.0", "_PyEval_EvalFrameDefault", "", 0), frame("server", "engine::KVCache::reserve", "", 0)
 	p.Sample = []*profile.Sample{
 		{Location: []*profile.Location{driver, ffi, forward, evaluator, main}, Value: []int64{600, 2, 0, 0, 500}},
-		{Location: []*profile.Location{driver, forward, main}, Value: []int64{100, 1, 0, 0, 0}},
+		{Location: []*profile.Location{driver, extension, library, forward, main}, Value: []int64{100, 1, 0, 0, 0}},
 		{Location: []*profile.Location{driver, server}, Value: []int64{300, 1, 4096, 2, 300}},
 	}
 	return p

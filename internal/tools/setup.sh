@@ -7,7 +7,7 @@ set -euo pipefail
 needs='
 demo,test     gcc        gcc libc6-dev
 demo,test     python3    python3
-test          g++        g++
+demo,test     g++        g++
 test          strip      binutils
 test          chromium   chromium
 generate      clang-14   clang-14 libc6-dev
