@@ -47,6 +47,10 @@ func newPusher(profiles *store.Store, o Options, registry prometheus.Registerer)
 
 // Push keeps every series that is good, and answers the error of the first that is not. What it answered for is on disk.
 func (p *pusher) Push(ctx context.Context, r *connect.Request[pushv1.PushRequest]) (*connect.Response[pushv1.PushResponse], error) {
+	if len(r.Msg.Series) == 0 {
+		p.refused.WithLabelValues(string(ingest.ReasonNoProfiles)).Inc()
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("no profiles received: the push has no series"))
+	}
 	var first error
 	for i, series := range r.Msg.Series {
 		if err := p.keep(ctx, series); err != nil {
@@ -65,14 +69,21 @@ func (p *pusher) Push(ctx context.Context, r *connect.Request[pushv1.PushRequest
 func (p *pusher) keep(ctx context.Context, series *pushv1.RawProfileSeries) error {
 	profiles, refusal := ingest.Convert(series, p.now())
 	if len(profiles) > 0 {
-		if err := p.store.Append(ctx, profiles); err != nil {
+		err := p.store.Append(ctx, profiles)
+		if errors.Is(err, store.ErrTooLarge) {
+			p.refused.WithLabelValues(string(ingest.ReasonTooLarge)).Inc()
+			return connect.NewError(connect.CodeInvalidArgument, err)
+		}
+		if err != nil {
 			p.refused.WithLabelValues(reasonStorage).Inc()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			return connect.NewError(connect.CodeUnavailable, fmt.Errorf("store the profile: %w", err))
 		}
-		p.kept.Add(float64(len(profiles)))
+		for _, profile := range profiles {
+			p.kept.Add(float64(len(profile.Series)))
+		}
 	}
 	if refusal == nil {
 		return nil

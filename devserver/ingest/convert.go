@@ -2,15 +2,17 @@ package ingest
 
 import (
 	"bytes"
-	"compress/gzip"
+	"encoding/binary"
 	"io"
 	"maps"
+	"slices"
 	"time"
 
 	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
 	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
+	"github.com/klauspost/compress/gzip"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // The server's default limits (its pkg/validation/limits.go).
@@ -46,30 +48,33 @@ const (
 )
 
 // Convert makes of one pushed series what the server stores: a profile for each
-// sample type and each distinct set of string labels on samples, with the labels
-// that the server adds. Samples with a negative value are dropped for all types,
+// distinct set of string labels on samples, with a series for each sample type and
+// the labels that the server adds. Samples with a negative value are dropped for all types,
 // equal stacks are summed, and a type without a value other than 0 gives nothing.
 //
 // The error is a *Refusal. The profiles of a series are taken one by one: those
 // returned beside an error are good, and the error is that of the first bad one.
-func Convert(series *pushv1.RawProfileSeries, now time.Time) ([]store.Profile, error) {
+func Convert(series *pushv1.RawProfileSeries, now time.Time) ([]profiles.Profile, error) {
 	labels, err := seriesLabels(series.GetLabels())
 	if err != nil {
 		return nil, err
 	}
-	var all []store.Profile
+	if len(series.GetSamples()) == 0 {
+		return nil, refuse(ReasonNoProfiles, "no profiles received: the series has no samples")
+	}
+	var all []profiles.Profile
 	var first error
 	for _, raw := range series.GetSamples() {
-		profiles, err := convertOne(labels, raw.GetRawProfile(), now)
+		good, err := convertOne(labels, raw.GetRawProfile(), now)
 		if err != nil && first == nil {
 			first = err
 		}
-		all = append(all, profiles...)
+		all = append(all, good...)
 	}
 	return all, first
 }
 
-func convertOne(labels map[string]string, raw []byte, now time.Time) ([]store.Profile, error) {
+func convertOne(labels map[string]string, raw []byte, now time.Time) ([]profiles.Profile, error) {
 	raw, err := decompress(raw)
 	if err != nil {
 		return nil, err
@@ -115,7 +120,7 @@ func decompress(raw []byte) ([]byte, error) {
 
 // checkTime puts the server's time in a profile that has none.
 func checkTime(p *googlev1.Profile, now time.Time) error {
-	if p.TimeNanos == 0 {
+	if p.TimeNanos <= 0 {
 		p.TimeNanos = now.UnixNano()
 		return nil
 	}
@@ -133,18 +138,14 @@ func checkTime(p *googlev1.Profile, now time.Time) error {
 type group struct {
 	labels  map[string]string
 	stacks  map[string]int
-	samples []groupSample
+	samples []profiles.Sample
 }
 
-type groupSample struct {
-	stack  []store.Frame
-	values []int64
-}
-
-func split(p *googlev1.Profile, series map[string]string) ([]store.Profile, error) {
+func split(p *googlev1.Profile, series map[string]string) ([]profiles.Profile, error) {
 	stacks := newStacks(p)
 	byLabels := map[string]*group{}
 	var groups []*group
+	var key []byte
 	for _, s := range p.Sample {
 		if !useful(s.Value) {
 			continue
@@ -153,7 +154,7 @@ func split(p *googlev1.Profile, series map[string]string) ([]store.Profile, erro
 		if err != nil {
 			return nil, err
 		}
-		var key []byte
+		key = key[:0]
 		for _, l := range own {
 			key = appendPart(appendPart(key, l.Name), l.Value)
 		}
@@ -169,38 +170,71 @@ func split(p *googlev1.Profile, series map[string]string) ([]store.Profile, erro
 			byLabels[string(key)] = g
 			groups = append(groups, g)
 		}
-		id, stack, err := stacks.of(s.LocationId)
+		stack, err := stacks.stack(s.LocationId)
 		if err != nil {
 			return nil, err
 		}
-		g.add(id, stack, s.Value)
-	}
-	text := func(i int64) string { return p.StringTable[i] }
-	var out []store.Profile
-	for _, g := range groups {
-		for i, t := range p.SampleType {
-			var samples []store.Sample
-			for _, s := range g.samples {
-				if s.values[i] != 0 {
-					samples = append(samples, store.Sample{Stack: s.stack, Value: s.values[i]})
-				}
-			}
-			if len(samples) == 0 {
-				continue
-			}
-			if len(out) == maxSeries {
-				return nil, refuse(ReasonTooManySeries, "profile splits into over %d series: send fewer sample types or fewer labels on samples", maxSeries)
-			}
-			period := p.GetPeriodType() // may be nil: its strings are then empty
-			out = append(out, store.Profile{
-				Labels:        typed(g.labels, text(t.Type), text(t.Unit), text(period.GetType()), text(period.GetUnit())),
-				TimeNanos:     p.TimeNanos,
-				DurationNanos: p.DurationNanos,
-				Samples:       samples,
-			})
+		key = key[:0]
+		for _, f := range stack {
+			key = binary.LittleEndian.AppendUint32(key, f)
 		}
+		g.add(key, stack, s.Value)
+	}
+	var out []profiles.Profile
+	count := 0
+	for _, g := range groups {
+		one := g.profile(p)
+		if one.Frames = stacks.frames; len(groups) > 1 {
+			one.Frames = g.compact(stacks.frames)
+		}
+		if count += len(one.Series); count > maxSeries {
+			return nil, refuse(ReasonTooManySeries, "profile splits into over %d series: send fewer sample types or fewer labels on samples", maxSeries)
+		}
+		out = append(out, one)
 	}
 	return out, nil
+}
+
+// profile has the types of which some value is not 0.
+func (g *group) profile(p *googlev1.Profile) profiles.Profile {
+	out := profiles.Profile{TimeNanos: p.TimeNanos, DurationNanos: p.DurationNanos, Samples: g.samples}
+	text := func(i int64) string { return p.StringTable[i] }
+	period := p.GetPeriodType() // may be nil: its strings are then empty
+	var kept []int
+	for i, t := range p.SampleType {
+		if slices.ContainsFunc(g.samples, func(s profiles.Sample) bool { return s.Values[i] != 0 }) {
+			kept = append(kept, i)
+			out.Series = append(out.Series, typed(g.labels, text(t.Type), text(t.Unit), text(period.GetType()), text(period.GetUnit())))
+		}
+	}
+	if len(kept) < len(p.SampleType) {
+		for i := range g.samples {
+			values := make([]int64, len(kept))
+			for j, k := range kept {
+				values[j] = g.samples[i].Values[k]
+			}
+			g.samples[i].Values = values
+		}
+	}
+	return out
+}
+
+// compact leaves the frames that the group's stacks refer to.
+func (g *group) compact(frames []profiles.Frame) []profiles.Frame {
+	places := map[uint32]uint32{}
+	var kept []profiles.Frame
+	for _, s := range g.samples {
+		for i, f := range s.Stack {
+			place, ok := places[f]
+			if !ok {
+				place = uint32(len(kept))
+				places[f] = place
+				kept = append(kept, frames[f])
+			}
+			s.Stack[i] = place
+		}
+	}
+	return kept
 }
 
 // useful says whether a sample counts: no value is negative, and one is not 0.
@@ -216,17 +250,15 @@ func useful(values []int64) bool {
 }
 
 // add sums equal stacks. A sum over the largest number stays at it.
-func (g *group) add(id string, stack []store.Frame, values []int64) {
-	i, ok := g.stacks[id]
+func (g *group) add(key []byte, stack []uint32, values []int64) {
+	i, ok := g.stacks[string(key)]
 	if !ok {
-		g.stacks[id] = len(g.samples)
-		g.samples = append(g.samples, groupSample{stack: stack, values: values})
+		g.stacks[string(key)] = len(g.samples)
+		g.samples = append(g.samples, profiles.Sample{Stack: stack, Values: values})
 		return
 	}
+	have := g.samples[i].Values
 	for j, v := range values {
-		have := g.samples[i].values
-		if have[j] += v; have[j] < 0 {
-			have[j] = 1<<63 - 1
-		}
+		have[j] = profiles.Add(have[j], v)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -46,8 +46,8 @@ const (
 )
 
 var (
-	frameMain  = store.Frame{Function: "main", File: "a.py", Line: 10, Mapping: "torch.so", BuildID: "c0ffee"}
-	frameAlloc = store.Frame{Function: "alloc", SystemName: "alloc", File: "a.py", Line: 20, Mapping: "torch.so", BuildID: "c0ffee"}
+	frameMain  = profiles.Frame{Function: "main", File: "a.py", Line: 10, Mapping: "torch.so", BuildID: "c0ffee"}
+	frameAlloc = profiles.Frame{Function: "alloc", SystemName: "alloc", File: "a.py", Line: 20, Mapping: "torch.so", BuildID: "c0ffee"}
 )
 
 func marshal(t testing.TB, p *googlev1.Profile) []byte {
@@ -80,8 +80,50 @@ func push(raw []byte, labels ...string) *pushv1.RawProfileSeries {
 	return s
 }
 
+// flat is what one series of a profile says, without references.
+type flat struct {
+	Labels                   profiles.Labels
+	TimeNanos, DurationNanos int64
+	Samples                  []flatSample
+}
+
+type flatSample struct {
+	Stack []profiles.Frame
+	Value int64
+}
+
+// convert is Convert with every series by itself. It checks what holds for every profile.
+func convert(t testing.TB, s *pushv1.RawProfileSeries) ([]flat, error) {
+	t.Helper()
+	got, err := Convert(s, now)
+	var all []flat
+	for _, p := range got {
+		if err := p.Check(); err != nil {
+			t.Fatalf("%v in %v", err, p)
+		}
+		if len(p.Series) == 0 || len(p.Samples) == 0 {
+			t.Errorf("profile without series or samples: %v", p)
+		}
+		for i, labels := range p.Series {
+			one := flat{Labels: labels, TimeNanos: p.TimeNanos, DurationNanos: p.DurationNanos}
+			for _, sample := range p.Samples {
+				if sample.Values[i] == 0 {
+					continue
+				}
+				var stack []profiles.Frame
+				for _, f := range sample.Stack {
+					stack = append(stack, p.Frames[f])
+				}
+				one.Samples = append(one.Samples, flatSample{stack, sample.Values[i]})
+			}
+			all = append(all, one)
+		}
+	}
+	return all, err
+}
+
 // values maps the profile type to the values of its samples, in order.
-func values(ps []store.Profile) map[string][]int64 {
+func values(ps []flat) map[string][]int64 {
 	m := map[string][]int64{}
 	for _, p := range ps {
 		t, _ := p.Labels.Get("__type__")
@@ -94,25 +136,25 @@ func values(ps []store.Profile) map[string][]int64 {
 
 func TestConvert(t *testing.T) {
 	raw := marshal(t, simple())
-	want := func(sampleType, unit string, value int64) store.Profile {
-		return store.Profile{
-			Labels: store.Labels{
+	want := func(sampleType, unit string, value int64) flat {
+		return flat{
+			Labels: profiles.Labels{
 				{Name: "__name__", Value: "gpu"}, {Name: "__period_type__", Value: "gpu"}, {Name: "__period_unit__", Value: "bytes"},
 				{Name: "__profile_type__", Value: "gpu:" + sampleType + ":" + unit + ":gpu:bytes"},
 				{Name: "__service_name__", Value: "train"}, {Name: "__type__", Value: sampleType}, {Name: "__unit__", Value: unit},
 				{Name: "pod", Value: ""}, {Name: "service_name", Value: "train"},
 			},
 			TimeNanos: now.UnixNano(), DurationNanos: 15e9,
-			Samples: []store.Sample{{Stack: []store.Frame{frameAlloc, frameMain}, Value: value}},
+			Samples: []flatSample{{Stack: []profiles.Frame{frameAlloc, frameMain}, Value: value}},
 		}
 	}
 	for name, raw := range map[string][]byte{"plain": raw, "gzip": zipped(t, raw)} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Convert(push(raw, "service_name", "train", "__name__", "gpu", "pod", "", "__session_id__", "x", "__delta__", "false", "__type__", "mine"), now)
+			got, err := convert(t, push(raw, "service_name", "train", "__name__", "gpu", "pod", "", "__session_id__", "x", "__delta__", "false", "__type__", "mine"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if all := []store.Profile{want("alloc_bytes", "bytes", 100), want("alloc_objects", "count", 1)}; !reflect.DeepEqual(got, all) {
+			if all := []flat{want("alloc_bytes", "bytes", 100), want("alloc_objects", "count", 1)}; !reflect.DeepEqual(got, all) {
 				t.Errorf("got  %v\nwant %v", got, all)
 			}
 		})
@@ -122,7 +164,7 @@ func TestConvert(t *testing.T) {
 func TestLabelsTheServerAdds(t *testing.T) {
 	p := simple()
 	p.PeriodType = nil
-	got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+	got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +211,7 @@ func TestContent(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := simple()
 			row.edit(p)
-			got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+			got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,14 +232,14 @@ func TestTime(t *testing.T) {
 		{"none is the server's", 0, now.UnixNano(), ""},
 		{"an hour old", now.Add(-time.Hour).UnixNano(), now.Add(-time.Hour).UnixNano(), ""},
 		{"more than an hour old", now.Add(-time.Hour).UnixNano() - 1, 0, ReasonTooOld},
-		{"before 1970", -1, 0, ReasonTooOld},
+		{"before 1970 is the server's", -1, now.UnixNano(), ""},
 		{"ten minutes ahead", now.Add(10 * time.Minute).UnixNano(), now.Add(10 * time.Minute).UnixNano(), ""},
 		{"more than ten minutes ahead", now.Add(10*time.Minute).UnixNano() + 1, 0, ReasonTooNew},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := simple()
 			p.TimeNanos = row.nanos
-			got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+			got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 			if row.reason != "" {
 				wantRefusal(t, err, row.reason, connect.CodeInvalidArgument)
 				return
@@ -220,7 +262,7 @@ func TestStringLabelsOfSamplesMakeSeries(t *testing.T) {
 		return s
 	}
 	p.Sample = append(p.Sample, label(strStream, strSeven), label(13, 14, strStream, strSeven), label(13, 14), label(strStream, 14))
-	got, err := Convert(push(marshal(t, p), "__name__", "gpu", "pod", "a"), now)
+	got, err := convert(t, push(marshal(t, p), "__name__", "gpu", "pod", "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,13 +285,13 @@ func TestStacks(t *testing.T) {
 	p.Location[1].Line = append(p.Location[1].Line, &googlev1.Line{FunctionId: 1, Line: 99}) // alloc is inlined into main
 	p.Location = append(p.Location, &googlev1.Location{Id: 9, MappingId: 1, Address: 0xabc}, &googlev1.Location{Id: 10, Address: 0xd})
 	p.Sample[0].LocationId = []uint64{9, 10, 2, 1}
-	got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+	got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	caller := frameMain
 	caller.Line = 99
-	want := []store.Frame{{Function: "torch.so!0xabc", Mapping: "torch.so", BuildID: "c0ffee"}, {Function: "unknown!0xd"}, frameAlloc, caller, frameMain}
+	want := []profiles.Frame{{Function: "torch.so!0xabc", Mapping: "torch.so", BuildID: "c0ffee"}, {Function: "unknown!0xd"}, frameAlloc, caller, frameMain}
 	if !reflect.DeepEqual(got[0].Samples[0].Stack, want) {
 		t.Errorf("got %v, want %v", got[0].Samples[0].Stack, want)
 	}
@@ -262,7 +304,7 @@ func TestDeepStackKeepsItsRoot(t *testing.T) {
 		p.Location = append(p.Location, &googlev1.Location{Id: 100 + i, Address: i})
 		p.Sample[0].LocationId = append(p.Sample[0].LocationId, 100+i)
 	}
-	got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+	got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +317,7 @@ func TestDeepStackKeepsItsRoot(t *testing.T) {
 func TestLongSymbolKeepsItsEnd(t *testing.T) {
 	p := simple()
 	p.StringTable[7] = "é" + strings.Repeat("x", 65533) + "z" // the cut falls in é
-	got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+	got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,11 +344,11 @@ func TestAgainstPprof(t *testing.T) {
 			want[typ.Type+" "+s.Location[0].Line[0].Function.Name] += s.Value[i]
 		}
 	}
-	profiles, err := Convert(push(raw, "__name__", "gpu"), now)
+	all, err := convert(t, push(raw, "__name__", "gpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range profiles {
+	for _, p := range all {
 		typ, _ := p.Labels.Get("__type__")
 		for _, s := range p.Samples {
 			got[typ+" "+s.Stack[0].Function] += s.Value
@@ -324,7 +366,7 @@ func TestGoodProfilesBesideABadOne(t *testing.T) {
 	later := simple()
 	later.TimeNanos++
 	s.Samples = append(s.Samples, &pushv1.RawSample{RawProfile: marshal(t, old)}, nil, &pushv1.RawSample{RawProfile: marshal(t, later)})
-	got, err := Convert(s, now)
+	got, err := convert(t, s)
 	wantRefusal(t, err, ReasonTooOld, connect.CodeInvalidArgument)
 	if want := map[string][]int64{"alloc_bytes": {100, 100}, "alloc_objects": {1, 1}}; !reflect.DeepEqual(values(got), want) {
 		t.Errorf("got %v, want %v", values(got), want)

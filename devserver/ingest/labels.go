@@ -10,7 +10,7 @@ import (
 	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // Names of labels with a meaning of their own.
@@ -66,11 +66,11 @@ func checkLabels(labels map[string]string) error {
 // sampleLabels returns the string labels of a sample that make a series of their
 // own. A label of the series wins over one of the same name; labels that tie a
 // sample to a trace do not split, and numbers are dropped.
-func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) (store.Labels, error) {
+func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) (profiles.Labels, error) {
 	if len(s.Label) > maxSampleLabels {
 		return nil, refuse(ReasonSampleLabels, "sample has %d labels, limit %d", len(s.Label), maxSampleLabels)
 	}
-	var labels store.Labels
+	var labels profiles.Labels
 	for _, l := range s.Label {
 		if l.Str == 0 {
 			continue
@@ -79,11 +79,11 @@ func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) 
 		case "span_id", "trace_id", "profile_id":
 		default:
 			if _, ok := series[name]; !ok {
-				labels = append(labels, store.Label{Name: name, Value: table[l.Str]})
+				labels = append(labels, profiles.Label{Name: name, Value: table[l.Str]})
 			}
 		}
 	}
-	slices.SortFunc(labels, func(a, b store.Label) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(labels, func(a, b profiles.Label) int { return cmp.Compare(a.Name, b.Name) })
 	for i := 1; i < len(labels); i++ {
 		if labels[i].Name == labels[i-1].Name {
 			return nil, refuse(ReasonDuplicateLabel, "label %q is twice on one sample: send each name once", labels[i].Name)
@@ -93,15 +93,15 @@ func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) 
 }
 
 // typed returns the labels of one profile type as the server stores them.
-func typed(labels map[string]string, sampleType, sampleUnit, periodType, periodUnit string) store.Labels {
+func typed(labels map[string]string, sampleType, sampleUnit, periodType, periodUnit string) profiles.Labels {
 	all := maps.Clone(labels)
 	all["__type__"], all["__unit__"] = sampleType, sampleUnit
 	all["__period_type__"], all["__period_unit__"] = periodType, periodUnit
 	all["__profile_type__"] = strings.Join([]string{labels[labelName], sampleType, sampleUnit, periodType, periodUnit}, ":")
 	all["__service_name__"] = labels[labelService]
-	out := make(store.Labels, 0, len(all))
+	out := make(profiles.Labels, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, store.Label{Name: name, Value: all[name]})
+		out = append(out, profiles.Label{Name: name, Value: all[name]})
 	}
 	return out
 }

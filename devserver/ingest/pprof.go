@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"path"
@@ -9,7 +10,7 @@ import (
 
 	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // check refuses a profile whose parts do not fit together. After it, every index
@@ -95,6 +96,9 @@ func check(p *googlev1.Profile) error {
 }
 
 func checkTypes(p *googlev1.Profile, inTable func(...int64) bool) error {
+	if len(p.SampleType) == 0 {
+		return refuse(ReasonMalformed, "profile has no sample type")
+	}
 	types := map[[2]string]bool{}
 	for i, t := range p.SampleType {
 		if !inTable(t.Type, t.Unit) {
@@ -112,16 +116,13 @@ func checkTypes(p *googlev1.Profile, inTable func(...int64) bool) error {
 	return nil
 }
 
-// stacks turns location IDs into frames, equal stacks into one.
+// stacks turns the locations of samples into frames.
 type stacks struct {
-	frames map[uint64][]store.Frame
-	known  map[string][]store.Frame
-	total  int
+	frames []profiles.Frame
+	// of has the frames of each location, the innermost first.
+	of    map[uint64][]uint32
+	total int
 }
-
-// maxFileName is Linux's NAME_MAX. It keeps a long path from being repeated for
-// every location without symbols.
-const maxFileName = 255
 
 // newStacks expects a profile that passed check.
 func newStacks(p *googlev1.Profile) *stacks {
@@ -133,56 +134,53 @@ func newStacks(p *googlev1.Profile) *stacks {
 	for _, f := range p.Function {
 		functions[f.Id] = f
 	}
-	x := &stacks{frames: map[uint64][]store.Frame{}, known: map[string][]store.Frame{}}
+	x := &stacks{of: make(map[uint64][]uint32, len(p.Location))}
+	places := make(map[profiles.Frame]uint32, len(p.Location))
 	for _, l := range p.Location {
 		m := mappings[l.MappingId] // nil without a mapping: its strings are then empty
 		object, buildID := text(m.GetFilename()), text(m.GetBuildId())
+		add := func(f profiles.Frame) {
+			place, ok := places[f]
+			if !ok {
+				place = uint32(len(x.frames))
+				places[f] = place
+				x.frames = append(x.frames, f)
+			}
+			x.of[l.Id] = append(x.of[l.Id], place)
+		}
 		for _, line := range l.Line {
 			f := functions[line.FunctionId]
-			frame := store.Frame{
-				Function: text(f.Name), SystemName: text(f.SystemName), File: text(f.Filename),
+			add(profiles.Frame{
+				Function: cmp.Or(text(f.Name), text(f.SystemName)), SystemName: text(f.SystemName), File: text(f.Filename),
 				Line: line.Line, Mapping: object, BuildID: buildID,
-			}
-			if frame.Function == "" {
-				frame.Function = frame.SystemName
-			}
-			x.frames[l.Id] = append(x.frames[l.Id], frame)
+			})
 		}
 		if len(l.Line) == 0 { // no symbols: as the server shows it, object and address
 			name := "unknown"
 			if object != "" {
 				name = path.Base(object)
-				name = strings.ToValidUTF8(name[:min(len(name), maxFileName)], "")
 			}
-			x.frames[l.Id] = []store.Frame{{Function: fmt.Sprintf("%s!0x%x", name, l.Address), Mapping: object, BuildID: buildID}}
+			add(profiles.Frame{Function: fmt.Sprintf("%s!0x%x", name, l.Address), Mapping: object, BuildID: buildID})
 		}
 	}
 	return x
 }
 
-// of returns the stack of locations, innermost first, and a string that tells it
-// from any other.
-func (x *stacks) of(locations []uint64) (string, []store.Frame, error) {
+// stack returns the frames of locations, innermost first.
+func (x *stacks) stack(locations []uint64) ([]uint32, error) {
 	locations = locations[max(0, len(locations)-MaxDepth):]
-	var key []byte
-	total := 0
+	n := 0
 	for _, l := range locations {
-		key = binary.AppendUvarint(key, l)
-		total += len(x.frames[l])
+		n += len(x.of[l])
 	}
-	id := string(key)
-	if stack, ok := x.known[id]; ok {
-		return id, stack, nil
+	if x.total += n; x.total > maxFrames {
+		return nil, refuse(ReasonTooManyFrames, "stacks of the profile have over %d frames together: push it in parts", maxFrames)
 	}
-	if x.total += total; x.total > maxFrames {
-		return "", nil, refuse(ReasonTooManyFrames, "stacks of the profile have over %d frames together: push it in parts", maxFrames)
-	}
-	stack := make([]store.Frame, 0, total)
+	stack := make([]uint32, 0, n)
 	for _, l := range locations {
-		stack = append(stack, x.frames[l]...)
+		stack = append(stack, x.of[l]...)
 	}
-	x.known[id] = stack
-	return id, stack, nil
+	return stack, nil
 }
 
 func appendPart(b []byte, s string) []byte {

@@ -20,6 +20,7 @@ const (
 	// and is not, for one profile.
 	ReasonBurst Reason = "over_burst"
 	// The rest are invalid arguments.
+	ReasonNoProfiles     Reason = "no_profiles"
 	ReasonMissingName    Reason = "missing_name"
 	ReasonEmptyService   Reason = "empty_service_name"
 	ReasonInvalidLabel   Reason = "invalid_label"
@@ -41,7 +42,7 @@ const (
 // Reasons lists every Reason, for a metric that shows each from the start.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonUndecodable, ReasonTooLarge, ReasonBurst, ReasonMissingName, ReasonEmptyService, ReasonInvalidLabel,
+		ReasonUndecodable, ReasonTooLarge, ReasonBurst, ReasonNoProfiles, ReasonMissingName, ReasonEmptyService, ReasonInvalidLabel,
 		ReasonDuplicateLabel, ReasonTooManyLabels, ReasonLabelNameLong, ReasonLabelValueLong, ReasonSampleLabels,
 		ReasonSampleType, ReasonInvalidUTF8, ReasonTooOld, ReasonTooNew, ReasonTooManySamples, ReasonTooManyFrames,
 		ReasonTooManySeries, ReasonMalformed,

@@ -41,7 +41,7 @@ func TestRefusedLabels(t *testing.T) {
 		{"longer label value", []string{"__name__", "gpu", "v", strings.Repeat("n", 2049)}, ReasonLabelValueLong},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got, err := Convert(push(raw, row.labels...), now)
+			got, err := convert(t, push(raw, row.labels...))
 			if row.want != "" {
 				wantRefusal(t, err, row.want, connect.CodeInvalidArgument)
 			} else if err != nil || len(got) != 2 {
@@ -123,7 +123,7 @@ func TestRefusedContent(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := simple()
 			row.edit(p)
-			got, err := Convert(push(marshal(t, p), "__name__", "gpu"), now)
+			got, err := convert(t, push(marshal(t, p), "__name__", "gpu"))
 			if row.want != "" {
 				wantRefusal(t, err, row.want, connect.CodeInvalidArgument)
 			} else if err != nil || len(got) != 2 {
@@ -176,7 +176,7 @@ func TestRefusedBytes(t *testing.T) {
 		{"bomb", zipped(t, make([]byte, 256<<20)), ReasonTooLarge, connect.CodeInvalidArgument},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got, err := Convert(push(row.raw, "__name__", "gpu"), now)
+			got, err := convert(t, push(row.raw, "__name__", "gpu"))
 			if row.want != "" {
 				wantRefusal(t, err, row.want, row.code)
 			} else if err != nil || len(got) != 2 {
@@ -187,9 +187,9 @@ func TestRefusedBytes(t *testing.T) {
 }
 
 func TestNilSeries(t *testing.T) {
-	_, err := Convert(nil, now)
+	_, err := convert(t, nil)
 	wantRefusal(t, err, ReasonMissingName, connect.CodeInvalidArgument)
-	if got, err := Convert(push(nil, "__name__", "gpu"), now); got != nil || err == nil {
+	if got, err := convert(t, push(nil, "__name__", "gpu")); got != nil || err == nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -201,7 +201,7 @@ func FuzzConvert(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte, name, value string) {
 		s := push(raw, "__name__", "gpu", name, value)
 		before := bytes.Clone(raw)
-		got, err := Convert(s, now)
+		got, err := convert(t, s)
 		if err != nil {
 			if got != nil {
 				t.Error("the one profile is both taken and refused")

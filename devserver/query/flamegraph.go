@@ -25,7 +25,7 @@ func flameGraphDiff(root *node) *querierv1.FlameGraphDiff {
 
 func maxSelf(n *node) int64 {
 	most := max(n.self[left], n.self[right])
-	for _, child := range n.children {
+	for child := n.first; child != nil; child = child.next {
 		most = max(most, maxSelf(child))
 	}
 	return most
@@ -38,16 +38,16 @@ type bar struct {
 }
 
 func encode(root *node, isDiff bool) (names []string, levels []*querierv1.Level) {
-	root.name = rootName
+	root.text = rootName
 	index := map[string]int64{}
 	for row := []bar{{node: root}}; len(row) > 0; {
 		level := &querierv1.Level{}
 		var below []bar
 		var end [2]int64
 		for _, b := range row {
-			if _, known := index[b.name]; !known {
-				index[b.name] = int64(len(names))
-				names = append(names, b.name)
+			if _, known := index[b.text]; !known {
+				index[b.text] = int64(len(names))
+				names = append(names, b.text)
 			}
 			for side := range end {
 				if side == right || isDiff {
@@ -55,9 +55,9 @@ func encode(root *node, isDiff bool) (names []string, levels []*querierv1.Level)
 				}
 				end[side] = b.start[side] + b.total[side]
 			}
-			level.Values = append(level.Values, index[b.name])
+			level.Values = append(level.Values, index[b.text])
 			at := [2]int64{b.start[left] + b.self[left], b.start[right] + b.self[right]}
-			for _, child := range b.sorted() {
+			for child := b.first; child != nil; child = child.next {
 				below = append(below, bar{child, at})
 				at[left] += child.total[left]
 				at[right] += child.total[right]

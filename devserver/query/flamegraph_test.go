@@ -10,17 +10,22 @@ import (
 
 	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
-// stack is a stack from its outermost frame inwards, as people read it.
-func stack(path string) []store.Frame {
-	var frames []store.Frame
-	for name := range strings.FieldsSeq(path) {
-		frames = append(frames, store.Frame{Function: name})
+// selected is a profile of stacks, each from its outermost frame inwards, as people read it.
+func selected(values map[string]int64) *profiles.Selected {
+	p := &profiles.Selected{}
+	for path, value := range values {
+		s := profiles.Stack{Value: value}
+		for name := range strings.FieldsSeq(path) {
+			s.Frames = append(s.Frames, uint32(len(p.Frames)))
+			p.Frames = append(p.Frames, profiles.Frame{Function: name})
+		}
+		slices.Reverse(s.Frames)
+		p.Stacks = append(p.Stacks, s)
 	}
-	slices.Reverse(frames)
-	return frames
+	return p
 }
 
 func levels(levels []*querierv1.Level) [][]int64 {
@@ -77,12 +82,10 @@ func TestFlameGraph(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			root := &node{}
-			for path, value := range row.add {
-				root.add(stack(path), right, value)
-			}
-			root.prune(row.limit)
-			got := flameGraph(root)
+			graph := &tree{}
+			graph.add(selected(row.add), right)
+			graph.prune(row.limit)
+			got := flameGraph(&graph.root)
 			if !reflect.DeepEqual(got.Names, row.want.Names) || !reflect.DeepEqual(levels(got.Levels), levels(row.want.Levels)) ||
 				got.Total != row.want.Total || got.MaxSelf != row.want.MaxSelf {
 				t.Errorf("got  %v\nwant %v", got, row.want)
@@ -92,12 +95,11 @@ func TestFlameGraph(t *testing.T) {
 }
 
 func TestFlameGraphDiff(t *testing.T) {
-	root := &node{}
-	for path, values := range map[string][2]int64{"a": {1, 2}, "a x": {3, 0}, "b y": {0, 7}, "c": {4, 4}} {
-		root.add(stack(path), left, values[left])
-		root.add(stack(path), right, values[right])
-	}
-	got := flameGraphDiff(root)
+	graph := &tree{}
+	graph.add(selected(map[string]int64{"a": 1, "a x": 3, "c": 4}), left)
+	graph.add(selected(map[string]int64{"a": 2, "b y": 7, "c": 4}), right)
+	graph.prune(10)
+	got := flameGraphDiff(&graph.root)
 	want := [][]int64{
 		{0, 8, 0, 0, 13, 0, 0},
 		{0, 4, 1, 0, 2, 2, 1, 0, 0, 0, 0, 7, 0, 2, 0, 4, 4, 0, 4, 4, 3},
@@ -115,7 +117,7 @@ func TestFlameGraphDiff(t *testing.T) {
 func TestPruneKeepsEveryTotal(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, limit := range []int{1, 2, 7, 50, 1000} {
-		root := &node{}
+		graph := &tree{}
 		var want [2]int64
 		for range 500 {
 			var path strings.Builder
@@ -123,16 +125,16 @@ func TestPruneKeepsEveryTotal(t *testing.T) {
 				fmt.Fprintf(&path, " f%d", random.IntN(5))
 			}
 			side, value := random.IntN(2), random.Int64N(10)
-			root.add(stack(path.String()), side, value)
+			graph.add(selected(map[string]int64{path.String(): value}), side)
 			want[side] += value
 		}
-		root.prune(limit)
+		graph.prune(limit)
 		var kept int
 		var check func(n *node)
 		check = func(n *node) {
 			sum := n.self
-			for _, child := range n.children {
-				if child.name != "other" {
+			for child := n.first; child != nil; child = child.next {
+				if child.text != "other" {
 					kept++
 				}
 				sum[left] += child.total[left]
@@ -140,12 +142,12 @@ func TestPruneKeepsEveryTotal(t *testing.T) {
 				check(child)
 			}
 			if sum != n.total {
-				t.Errorf("limit %d: %s has %v and its parts %v", limit, n.name, n.total, sum)
+				t.Errorf("limit %d: %s has %v and its parts %v", limit, n.text, n.total, sum)
 			}
 		}
-		check(root)
-		if root.total != want || kept > limit {
-			t.Errorf("limit %d: %d nodes, totals %v, want %v", limit, kept, root.total, want)
+		check(&graph.root)
+		if graph.root.total != want || kept > limit {
+			t.Errorf("limit %d: %d nodes, totals %v, want %v", limit, kept, graph.root.total, want)
 		}
 	}
 }

@@ -5,24 +5,28 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"connectrpc.com/connect"
 	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
-// profileTypeLabel holds the profile type ID of a series, in Pyroscope and in the store.
+// profileTypeLabel holds the profile type ID of a series, in Pyroscope and in the profiles.
 const profileTypeLabel = "__profile_type__"
 
-// ProfileTypes lists the profile types that have a profile in the window.
+// ProfileTypes lists the profile types that have a profile in the window, or ever if no window is given: Grafana's data source
+// asks so to test itself (grafana/grafana#110211).
 func (s *Service) ProfileTypes(_ context.Context, r *connect.Request[querierv1.ProfileTypesRequest]) (*connect.Response[querierv1.ProfileTypesResponse], error) {
-	ids, err := s.values(profileTypeLabel, nil, r.Msg.Start, r.Msg.End)
-	if err != nil {
-		return nil, err
+	var ids []string
+	if r.Msg.Start == 0 && r.Msg.End == 0 {
+		ids = valuesOf(profileTypeLabel, s.source.Series(Selector{}.Matches, 0, 0))
+	} else {
+		var err error
+		if ids, err = s.values(profileTypeLabel, nil, r.Msg.Start, r.Msg.End); err != nil {
+			return nil, err
+		}
 	}
 	answer := &querierv1.ProfileTypesResponse{}
 	for _, id := range ids {
@@ -67,13 +71,13 @@ func (s *Service) Series(_ context.Context, r *connect.Request[querierv1.SeriesR
 	if err != nil {
 		return nil, err
 	}
-	sets := map[string]store.Labels{}
+	sets := map[string]profiles.Labels{}
 	for _, labels := range series {
 		if len(r.Msg.LabelNames) > 0 {
-			labels = slices.DeleteFunc(slices.Clone(labels), func(l store.Label) bool { return !slices.Contains(r.Msg.LabelNames, l.Name) })
+			labels = slices.DeleteFunc(slices.Clone(labels), func(l profiles.Label) bool { return !slices.Contains(r.Msg.LabelNames, l.Name) })
 		}
 		if len(labels) > 0 {
-			sets[keyOf(labels)] = labels
+			sets[labels.Key()] = labels
 		}
 	}
 	answer := &querierv1.SeriesResponse{}
@@ -88,17 +92,21 @@ func (s *Service) values(name string, matchers []string, start, end int64) ([]st
 	if err != nil {
 		return nil, err
 	}
+	return valuesOf(name, series), nil
+}
+
+func valuesOf(name string, series []profiles.Labels) []string {
 	values := map[string]bool{}
 	for _, labels := range series {
 		if value, present := labels.Get(name); present {
 			values[value] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(values)), nil
+	return slices.Sorted(maps.Keys(values))
 }
 
 // series are the label sets in a window that every one of the matchers selects.
-func (s *Service) series(matchers []string, start, end int64) ([]store.Labels, error) {
+func (s *Service) series(matchers []string, start, end int64) ([]profiles.Labels, error) {
 	from, to, err := window(start, end)
 	if err != nil {
 		return nil, invalid(err)
@@ -114,20 +122,10 @@ func (s *Service) series(matchers []string, start, end int64) ([]store.Labels, e
 	return s.source.Series(all.Matches, from, to), nil
 }
 
-func pairs(labels store.Labels) []*typesv1.LabelPair {
+func pairs(labels profiles.Labels) []*typesv1.LabelPair {
 	var list []*typesv1.LabelPair
 	for _, label := range labels {
 		list = append(list, &typesv1.LabelPair{Name: label.Name, Value: label.Value})
 	}
 	return list
-}
-
-// keyOf tells any two label sets apart.
-func keyOf(labels store.Labels) string {
-	var key strings.Builder
-	for _, label := range labels {
-		key.WriteString(strconv.Quote(label.Name))
-		key.WriteString(strconv.Quote(label.Value))
-	}
-	return key.String()
 }

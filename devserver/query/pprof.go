@@ -7,7 +7,7 @@ import (
 	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // merger sums samples by their stacks into one pprof profile that keeps functions, files, lines and objects. An inlined call
@@ -17,13 +17,13 @@ type merger struct {
 	strings   map[string]int64
 	functions map[[3]string]uint64
 	mappings  map[[2]string]uint64
-	locations map[store.Frame]uint64
+	locations map[profiles.Frame]uint64
 	stacks    map[string]*googlev1.Sample
 
-	frames []store.Frame // by location ID
-	caller []uint64      // by location ID, 0 being below the innermost: the caller seen last, which is most often the next one too
-	ids    []uint64      // of the stack at hand
-	key    []byte        // of the stack at hand
+	// Scratch of add.
+	known []uint64 // by frame of the profile at hand: its location, 0 where not asked for yet
+	ids   []uint64 // of the stack at hand
+	key   []byte   // of the stack at hand
 }
 
 // newMerger begins a profile of one type. Its period is 1, as in what Pyroscope answers: the values are scaled already.
@@ -32,10 +32,8 @@ func newMerger(of *typesv1.ProfileType, start, end int64) *merger {
 		strings:   map[string]int64{"": 0},
 		functions: map[[3]string]uint64{},
 		mappings:  map[[2]string]uint64{},
-		locations: map[store.Frame]uint64{},
+		locations: map[profiles.Frame]uint64{},
 		stacks:    map[string]*googlev1.Sample{},
-		frames:    make([]store.Frame, 1),
-		caller:    make([]uint64, 1),
 	}
 	m.profile = &googlev1.Profile{StringTable: []string{""}}
 	m.profile.SampleType = []*googlev1.ValueType{{Type: m.text(of.SampleType), Unit: m.text(of.SampleUnit)}}
@@ -46,42 +44,40 @@ func newMerger(of *typesv1.ProfileType, start, end int64) *merger {
 	return m
 }
 
-// add adds one sample, whose stack has the innermost frame first as in pprof.
-func (m *merger) add(stack []store.Frame, value int64) {
-	m.ids, m.key = m.ids[:0], m.key[:0]
-	var callee uint64
-	for _, frame := range stack {
-		id := m.caller[callee]
-		if id == 0 || m.frames[id] != frame {
-			id = m.location(frame)
-			m.caller[callee] = id
+// add adds a profile.
+func (m *merger) add(p *profiles.Selected) {
+	m.known = append(m.known[:0], make([]uint64, len(p.Frames))...)
+	for _, s := range p.Stacks {
+		m.ids, m.key = m.ids[:0], m.key[:0]
+		for _, f := range s.Frames {
+			if m.known[f] == 0 {
+				m.known[f] = m.location(p.Frames[f])
+			}
+			m.ids, m.key = append(m.ids, m.known[f]), binary.AppendUvarint(m.key, m.known[f])
 		}
-		m.ids, m.key = append(m.ids, id), binary.AppendUvarint(m.key, id)
-		callee = id
+		sample := m.stacks[string(m.key)]
+		if sample == nil {
+			sample = &googlev1.Sample{LocationId: slices.Clone(m.ids), Value: []int64{0}}
+			m.stacks[string(m.key)] = sample
+			m.profile.Sample = append(m.profile.Sample, sample)
+		}
+		sample.Value[0] += s.Value
 	}
-	sample := m.stacks[string(m.key)]
-	if sample == nil {
-		sample = &googlev1.Sample{LocationId: slices.Clone(m.ids), Value: []int64{0}}
-		m.stacks[string(m.key)] = sample
-		m.profile.Sample = append(m.profile.Sample, sample)
-	}
-	sample.Value[0] += value
 }
 
-func (m *merger) location(f store.Frame) uint64 {
+func (m *merger) location(f profiles.Frame) uint64 {
 	if id, known := m.locations[f]; known {
 		return id
 	}
 	id := uint64(len(m.profile.Location)) + 1
 	m.locations[f] = id
-	m.frames, m.caller = append(m.frames, f), append(m.caller, 0)
 	m.profile.Location = append(m.profile.Location, &googlev1.Location{
 		Id: id, MappingId: m.mapping(f), Line: []*googlev1.Line{{FunctionId: m.function(f), Line: f.Line}},
 	})
 	return id
 }
 
-func (m *merger) mapping(f store.Frame) uint64 {
+func (m *merger) mapping(f profiles.Frame) uint64 {
 	key := [2]string{f.Mapping, f.BuildID}
 	if key == [2]string{} {
 		return 0
@@ -98,7 +94,7 @@ func (m *merger) mapping(f store.Frame) uint64 {
 	return id
 }
 
-func (m *merger) function(f store.Frame) uint64 {
+func (m *merger) function(f profiles.Frame) uint64 {
 	name := nameOf(f)
 	key := [3]string{name, f.SystemName, f.File}
 	if id, known := m.functions[key]; known {

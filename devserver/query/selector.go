@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // maxSelector bounds a selector in bytes; thirty labels of the longest name and value that Pyroscope takes fit.
@@ -23,7 +23,7 @@ type matcher struct {
 }
 
 // Matches says whether the labels are selected.
-func (s Selector) Matches(labels store.Labels) bool {
+func (s Selector) Matches(labels profiles.Labels) bool {
 	for _, m := range s {
 		value, _ := labels.Get(m.name)
 		holds := value == m.value

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 func TestSelector(t *testing.T) {
-	labels := store.Labels{{Name: "empty", Value: ""}, {Name: "k8s.pod.name", Value: `a "b"\c`}, {Name: "service_name", Value: "llm\nserver"}, {Name: "version", Value: "v1"}}
+	labels := profiles.Labels{{Name: "empty", Value: ""}, {Name: "k8s.pod.name", Value: `a "b"\c`}, {Name: "service_name", Value: "llm\nserver"}, {Name: "version", Value: "v1"}}
 	for _, row := range []struct {
 		name, selector string
 		want           bool
@@ -92,12 +92,12 @@ func FuzzParseSelector(f *testing.F) {
 	f.Add("{a!~`b`,}", "a.b", "\"\\\n\xff")
 	f.Fuzz(func(t *testing.T, text, name, value string) {
 		if selector, err := ParseSelector(text); err == nil {
-			selector.Matches(store.Labels{{Name: name, Value: value}})
+			selector.Matches(profiles.Labels{{Name: name, Value: value}})
 		}
 		if name == "" || len(name)+len(value) > 1000 {
 			return
 		}
-		labels := store.Labels{{Name: name, Value: value}}
+		labels := profiles.Labels{{Name: name, Value: value}}
 		for operator, want := range map[string]bool{"=": true, "!=": false} {
 			text := "{" + quote(name) + operator + quote(value) + "}"
 			selector, err := ParseSelector(text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/grafana/pyroscope/api/gen/proto/go/querier/v1/querierv1connect"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 const (
@@ -27,8 +28,10 @@ const (
 
 // Source is what the profiles are read from. Both ends of a range of nanoseconds are in it.
 type Source interface {
-	Select(ctx context.Context, match func(store.Labels) bool, fromNanos, toNanos int64, visit func(*store.Profile) error) error
-	Series(match func(store.Labels) bool, fromNanos, toNanos int64) []store.Labels
+	Select(ctx context.Context, match func(profiles.Labels) bool, fromNanos, toNanos int64, visit func(*profiles.Selected) error) error
+	// Totals visits what Select does, with the sum of its values.
+	Totals(match func(profiles.Labels) bool, fromNanos, toNanos int64, visit func(labels profiles.Labels, nanos, total int64)) error
+	Series(match func(profiles.Labels) bool, fromNanos, toNanos int64) []profiles.Labels
 }
 
 // Service implements querier.v1.QuerierService; calls that it has no answer to say unimplemented. It keeps no state.
@@ -57,12 +60,12 @@ func (s *Service) SelectMergeStacktraces(ctx context.Context, r *connect.Request
 	if err != nil {
 		return nil, invalid(err)
 	}
-	root := &node{}
-	if err := s.grow(ctx, r.Msg, root, right); err != nil {
+	graph := &tree{}
+	if err := s.grow(ctx, r.Msg, graph, right); err != nil {
 		return nil, err
 	}
-	root.prune(limit)
-	return connect.NewResponse(&querierv1.SelectMergeStacktracesResponse{Flamegraph: flameGraph(root)}), nil
+	graph.prune(limit)
+	return connect.NewResponse(&querierv1.SelectMergeStacktracesResponse{Flamegraph: flameGraph(&graph.root)}), nil
 }
 
 // Diff answers two selections as one flame graph with two values a bar.
@@ -74,14 +77,14 @@ func (s *Service) Diff(ctx context.Context, r *connect.Request[querierv1.DiffReq
 	if err != nil {
 		return nil, invalid(err)
 	}
-	root := &node{}
+	graph := &tree{}
 	for side, request := range [2]*querierv1.SelectMergeStacktracesRequest{left: r.Msg.Left, right: r.Msg.Right} {
-		if err := s.grow(ctx, request, root, side); err != nil {
+		if err := s.grow(ctx, request, graph, side); err != nil {
 			return nil, err
 		}
 	}
-	root.prune(limit)
-	return connect.NewResponse(&querierv1.DiffResponse{Flamegraph: flameGraphDiff(root)}), nil
+	graph.prune(limit)
+	return connect.NewResponse(&querierv1.DiffResponse{Flamegraph: flameGraphDiff(&graph.root)}), nil
 }
 
 // SelectMergeProfile answers the sum of all profiles of a type in the window as pprof. It is whole: max_nodes is not for pprof,
@@ -105,10 +108,7 @@ func (s *Service) SelectSeries(ctx context.Context, r *connect.Request[querierv1
 	}
 	t := &timeline{start: r.Msg.Start, end: r.Msg.End, step: int64(r.Msg.Step * 1000), groupBy: r.Msg.GroupBy}
 	from, to := (t.start-t.step+1)*millisecond, (t.end+1)*millisecond-1
-	err := s.visit(ctx, r.Msg, from, to, func(p *store.Profile, sample *store.Sample) {
-		t.add(p.Labels, p.TimeNanos, sample.Value)
-	})
-	if err != nil {
+	if err := s.totals(ctx, r.Msg, from, to, t.add); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&querierv1.SelectSeriesResponse{Series: t.series(r.Msg.GetLimit())}), nil
@@ -123,12 +123,12 @@ type selection interface {
 	GetStackTraceSelector() *typesv1.StackTraceSelector
 }
 
-func (s *Service) grow(ctx context.Context, of *querierv1.SelectMergeStacktracesRequest, root *node, side int) error {
+func (s *Service) grow(ctx context.Context, of *querierv1.SelectMergeStacktracesRequest, graph *tree, side int) error {
 	from, to, err := window(of.Start, of.End)
 	if err != nil {
 		return invalid(err)
 	}
-	return s.visit(ctx, of, from, to, func(_ *store.Profile, sample *store.Sample) { root.add(sample.Stack, side, sample.Value) })
+	return s.visit(ctx, of, from, to, func(p *profiles.Selected) { graph.add(p, side) })
 }
 
 func (s *Service) merge(ctx context.Context, of selection) (*googlev1.Profile, error) {
@@ -141,37 +141,64 @@ func (s *Service) merge(ctx context.Context, of selection) (*googlev1.Profile, e
 		return nil, invalid(err)
 	}
 	m := newMerger(profileType, of.GetStart(), of.GetEnd())
-	err = s.visit(ctx, of, from, to, func(_ *store.Profile, sample *store.Sample) { m.add(sample.Stack, sample.Value) })
-	return m.profile, err
+	return m.profile, s.visit(ctx, of, from, to, m.add)
 }
 
-// visit gives every selected sample to a function. Its errors are Connect's.
-func (s *Service) visit(ctx context.Context, of selection, from, to int64, each func(*store.Profile, *store.Sample)) error {
-	if _, err := parseProfileType(of.GetProfileTypeID()); err != nil {
-		return invalid(err)
-	}
-	selector, err := ParseSelector(of.GetLabelSelector())
+// visit gives every selected profile to a function. Its errors are Connect's.
+func (s *Service) visit(ctx context.Context, of selection, from, to int64, each func(*profiles.Selected)) error {
+	selector, err := selectorOf(of)
 	if err != nil {
-		return invalid(err)
-	}
-	if err := identified(of); err != nil {
 		return err
 	}
 	callSite := of.GetStackTraceSelector().GetCallSite()
-	selector = append(selector, matcher{name: profileTypeLabel, value: of.GetProfileTypeID()})
-	err = s.source.Select(ctx, selector.Matches, from, to, func(p *store.Profile) error {
-		for i := range p.Samples {
-			if under(p.Samples[i].Stack, callSite) {
-				each(p, &p.Samples[i])
-			}
+	return failed(ctx, s.source.Select(ctx, selector.Matches, from, to, func(p *profiles.Selected) error {
+		if len(callSite) > 0 {
+			p.Stacks = slices.DeleteFunc(p.Stacks, func(s profiles.Stack) bool { return !under(p.Frames, s.Frames, callSite) })
 		}
+		each(p)
 		return ctx.Err()
-	})
+	}))
+}
+
+// totals gives the sum of every selected profile to a function.
+func (s *Service) totals(ctx context.Context, of selection, from, to int64, each func(labels profiles.Labels, nanos, total int64)) error {
+	if len(of.GetStackTraceSelector().GetCallSite()) > 0 {
+		return s.visit(ctx, of, from, to, func(p *profiles.Selected) {
+			for _, stack := range p.Stacks {
+				each(p.Labels, p.TimeNanos, stack.Value)
+			}
+		})
+	}
+	selector, err := selectorOf(of)
+	if err != nil {
+		return err
+	}
+	return failed(ctx, s.source.Totals(selector.Matches, from, to, each))
+}
+
+func selectorOf(of selection) (Selector, error) {
+	profileType, err := parseProfileType(of.GetProfileTypeID())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	selector, err := ParseSelector(of.GetLabelSelector())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if err := identified(of); err != nil {
+		return nil, err
+	}
+	id := strings.Join([]string{profileType.Name, profileType.SampleType, profileType.SampleUnit, profileType.PeriodType, profileType.PeriodUnit}, ":")
+	return append(selector, matcher{name: profileTypeLabel, value: id}), nil
+}
+
+// failed turns an error of the source into Connect's.
+func failed(ctx context.Context, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case ctx.Err() != nil:
 		return ctx.Err() // Connect knows which code it is
+	case err == nil:
+		return nil
 	}
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("read profiles: %w", err))
 }
@@ -194,12 +221,12 @@ func identified(of selection) error {
 }
 
 // under says whether a stack begins, from its outermost frame, with the frames of a call site.
-func under(stack []store.Frame, callSite []*typesv1.Location) bool {
+func under(frames []profiles.Frame, stack []uint32, callSite []*typesv1.Location) bool {
 	if len(callSite) > len(stack) {
 		return false
 	}
 	for i, frame := range callSite {
-		if nameOf(stack[len(stack)-1-i]) != frame.GetName() {
+		if nameOf(frames[stack[len(stack)-1-i]]) != frame.GetName() {
 			return false
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 const (
@@ -28,12 +28,14 @@ const (
 )
 
 // memory is a source of profiles in memory.
-type memory []store.Profile
+type memory []*profiles.Selected
 
-func (m memory) Select(_ context.Context, match func(store.Labels) bool, from, to int64, visit func(*store.Profile) error) error {
-	for i, p := range m {
+func (m memory) Select(_ context.Context, match func(profiles.Labels) bool, from, to int64, visit func(*profiles.Selected) error) error {
+	for _, p := range m {
 		if p.TimeNanos >= from && p.TimeNanos <= to && match(p.Labels) {
-			if err := visit(&m[i]); err != nil {
+			given := *p // the visitor may change it
+			given.Stacks = slices.Clone(p.Stacks)
+			if err := visit(&given); err != nil {
 				return err
 			}
 		}
@@ -41,10 +43,21 @@ func (m memory) Select(_ context.Context, match func(store.Labels) bool, from, t
 	return nil
 }
 
-func (m memory) Series(match func(store.Labels) bool, from, to int64) []store.Labels {
-	var all []store.Labels
+func (m memory) Totals(match func(profiles.Labels) bool, from, to int64, visit func(profiles.Labels, int64, int64)) error {
+	return m.Select(context.Background(), match, from, to, func(p *profiles.Selected) error {
+		var total int64
+		for _, s := range p.Stacks {
+			total += s.Value
+		}
+		visit(p.Labels, p.TimeNanos, total)
+		return nil
+	})
+}
+
+func (m memory) Series(match func(profiles.Labels) bool, from, to int64) []profiles.Labels {
+	var all []profiles.Labels
 	for _, p := range m {
-		if p.TimeNanos >= from && p.TimeNanos <= to && match(p.Labels) {
+		if (from == 0 && to == 0 || p.TimeNanos >= from && p.TimeNanos <= to) && match(p.Labels) {
 			all = append(all, p.Labels)
 		}
 	}
@@ -52,13 +65,11 @@ func (m memory) Series(match func(store.Labels) bool, from, to int64) []store.La
 }
 
 // at is a profile of a type, of a service and version, at a moment in nanoseconds; the stacks go inwards.
-func at(nanos int64, id, service, version string, values map[string]int64) store.Profile {
-	p := store.Profile{TimeNanos: nanos, Labels: store.Labels{{Name: profileTypeLabel, Value: id}, {Name: "service_name", Value: service}}}
+func at(nanos int64, id, service, version string, values map[string]int64) *profiles.Selected {
+	p := selected(values)
+	p.TimeNanos, p.Labels = nanos, profiles.Labels{{Name: profileTypeLabel, Value: id}, {Name: "service_name", Value: service}}
 	if version != "" {
-		p.Labels = append(p.Labels, store.Label{Name: "version", Value: version})
-	}
-	for path, value := range values {
-		p.Samples = append(p.Samples, store.Sample{Stack: stack(path), Value: value})
+		p.Labels = append(p.Labels, profiles.Label{Name: "version", Value: version})
 	}
 	return p
 }
@@ -124,20 +135,25 @@ func TestMergeAgreesWithPprof(t *testing.T) {
 		input := &profile.Profile{SampleType: []*profile.ValueType{{Type: "gpu_alloc_bytes", Unit: "bytes"}}, PeriodType: &profile.ValueType{Type: "gpu", Unit: "bytes"}, Period: 1}
 		object := &profile.Mapping{ID: 1, File: "/lib/libcuda.so.1", BuildID: "abcd", HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
 		input.Mapping = []*profile.Mapping{object}
-		known := map[store.Frame]*profile.Location{}
+		known := map[profiles.Frame]*profile.Location{}
 		for range 30 {
-			kept.Samples = append(kept.Samples, store.Sample{Value: random.Int64N(1 << 30)})
-			sample := &kept.Samples[len(kept.Samples)-1]
+			kept.Stacks = append(kept.Stacks, profiles.Stack{Value: random.Int64N(1 << 30)})
+			sample := &kept.Stacks[len(kept.Stacks)-1]
 			theirs := &profile.Sample{Value: []int64{sample.Value}}
 			for range 1 + random.IntN(5) {
 				n := random.Int64N(4)
-				frame := store.Frame{Function: fmt.Sprint("f", n), SystemName: fmt.Sprint("_f", n), File: "/src/f.py", Line: 1 + random.Int64N(2), Mapping: object.File, BuildID: object.BuildID}
+				frame := profiles.Frame{Function: fmt.Sprint("f", n), SystemName: fmt.Sprint("_f", n), File: "/src/f.py", Line: 1 + random.Int64N(2), Mapping: object.File, BuildID: object.BuildID}
 				if known[frame] == nil {
 					function := &profile.Function{ID: uint64(len(input.Function)) + 1, Name: frame.Function, SystemName: frame.SystemName, Filename: frame.File}
 					location := &profile.Location{ID: uint64(len(input.Location)) + 1, Mapping: object, Line: []profile.Line{{Function: function, Line: frame.Line}}}
 					input.Function, input.Location, known[frame] = append(input.Function, function), append(input.Location, location), location
 				}
-				sample.Stack = append(sample.Stack, frame)
+				place := slices.Index(kept.Frames, frame)
+				if place < 0 {
+					place = len(kept.Frames)
+					kept.Frames = append(kept.Frames, frame)
+				}
+				sample.Frames = append(sample.Frames, uint32(place))
 				theirs.Location = append(theirs.Location, known[frame])
 			}
 			input.Sample = append(input.Sample, theirs)

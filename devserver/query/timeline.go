@@ -7,7 +7,7 @@ import (
 
 	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // timeline sums profiles per step and per group. Times are in milliseconds.
@@ -25,7 +25,7 @@ type line struct {
 
 // add adds one value. The point at t holds what came in (t-step, t]; the points are at start, start+step and on, up to the end,
 // so that the first is of the step before the window, and what is left of the window after the last point is in none.
-func (t *timeline) add(labels store.Labels, atNanos, value int64) {
+func (t *timeline) add(labels profiles.Labels, atNanos, value int64) {
 	at := t.start
 	if since := atNanos/millisecond - t.start; since > 0 {
 		at += (since + t.step - 1) / t.step * t.step
@@ -33,13 +33,13 @@ func (t *timeline) add(labels store.Labels, atNanos, value int64) {
 	if at > t.end {
 		return
 	}
-	var group store.Labels
+	var group profiles.Labels
 	for _, name := range t.groupBy {
 		if value, present := labels.Get(name); present {
-			group = append(group, store.Label{Name: name, Value: value})
+			group = append(group, profiles.Label{Name: name, Value: value})
 		}
 	}
-	key := keyOf(group)
+	key := group.Key()
 	l := t.lines[key]
 	if l == nil {
 		l = &line{labels: pairs(group), sums: map[int64]int64{}}

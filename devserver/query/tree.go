@@ -2,10 +2,9 @@ package query
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
-	"github.com/vramprof/vramprof/devserver/store"
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // The two sides of a comparison. A flame graph of one selection has it on the right.
@@ -14,56 +13,110 @@ const (
 	right = 1
 )
 
-// node is a function as called from its parent, over both sides: a tree of them is a flame graph.
+// tree is a flame graph: functions as called from their parents, over both sides.
+type tree struct {
+	root     node
+	ids      map[string]uint32 // of names
+	children map[edge]*node
+	// Scratch of add: the name of each frame of the profile at hand.
+	names []name
+	// Nodes that are not in the tree yet: they are made many at a time.
+	spare []node
+}
+
+type edge struct {
+	parent *node
+	name   uint32
+}
+
+type name struct {
+	id   uint32
+	text string
+}
+
 type node struct {
-	name        string
+	name
 	total, self [2]int64
-	children    map[string]*node
-	last        *node // the child asked for last: profiles of a series repeat their stacks, most often in the same order
+	first, next *node // child and sibling
+	last        *node // the child asked for last, which is most often the next one too
 }
 
-// add grows the tree under n by one stack, innermost frame first.
-func (n *node) add(stack []store.Frame, side int, value int64) {
-	n.total[side] += value
-	for _, frame := range slices.Backward(stack) {
-		n = n.child(nameOf(frame))
-		n.total[side] += value
+// add grows the tree by a profile.
+func (t *tree) add(p *profiles.Selected, side int) {
+	t.names = t.names[:0]
+	for _, f := range p.Frames {
+		t.names = append(t.names, t.name(nameOf(f)))
 	}
-	n.self[side] += value
+	for _, s := range p.Stacks {
+		n := &t.root
+		n.total[side] += s.Value
+		for _, f := range slices.Backward(s.Frames) {
+			n = t.child(n, t.names[f])
+			n.total[side] += s.Value
+		}
+		n.self[side] += s.Value
+	}
 }
 
-func (n *node) child(name string) *node {
-	if n.last != nil && n.last.name == name {
+func (t *tree) name(text string) name {
+	id, ok := t.ids[text]
+	if !ok {
+		if t.ids == nil {
+			t.ids, t.children = map[string]uint32{}, map[edge]*node{}
+		}
+		id = uint32(len(t.ids))
+		t.ids[text] = id
+	}
+	return name{id, text}
+}
+
+func (t *tree) child(n *node, of name) *node {
+	if n.last != nil && n.last.id == of.id {
 		return n.last
 	}
-	child := n.children[name]
+	e := edge{n, of.id}
+	child := t.children[e]
 	if child == nil {
-		if n.children == nil {
-			n.children = map[string]*node{}
+		if len(t.spare) == 0 {
+			t.spare = make([]node, 256)
 		}
-		child = &node{name: name}
-		n.children[name] = child
+		child, t.spare = &t.spare[0], t.spare[1:]
+		child.name, child.next = of, n.first
+		n.first = child
+		t.children[e] = child
 	}
 	n.last = child
 	return child
 }
 
 // nameOf is what a flame graph calls a frame. One without a function still has a name, so that its bytes are shown.
-func nameOf(f store.Frame) string { return cmp.Or(f.Function, f.SystemName, f.Mapping, "unknown") }
+func nameOf(f profiles.Frame) string {
+	return cmp.Or(f.Function, f.SystemName, f.Mapping, "unknown")
+}
 
 func (n *node) width() int64 { return n.total[left] + n.total[right] }
 
-// sorted are the children in the order they are drawn in: by name, so that a refresh moves nothing.
-func (n *node) sorted() []*node {
-	return slices.SortedFunc(maps.Values(n.children), func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+// link makes the children of n those given, in the order they are drawn in: by name, so that a refresh moves nothing.
+func (n *node) link(children []*node) {
+	slices.SortFunc(children, func(a, b *node) int { return cmp.Compare(a.text, b.text) })
+	n.first, n.last = nil, nil
+	for _, child := range slices.Backward(children) {
+		child.next, n.first = n.first, child
+	}
 }
 
-// prune keeps the limit widest nodes below n, and gives what is under each cut to one child named "other", so that no total
-// changes. A parent is kept before its child: it is never narrower, and it is met first.
-func (n *node) prune(limit int) {
-	all := []*node{n}
+// prune keeps the limit widest nodes below the root, and gives what is under each cut to one child named "other", so that no
+// total changes. A parent is kept before its child: it is never narrower, and it is met first. It puts the nodes in order.
+func (t *tree) prune(limit int) {
+	all := []*node{&t.root}
+	var children []*node
 	for i := 0; i < len(all); i++ {
-		all = append(all, all[i].sorted()...)
+		children = children[:0]
+		for child := all[i].first; child != nil; child = child.next {
+			children = append(children, child)
+		}
+		all[i].link(children)
+		all = append(all, children...)
 	}
 	if len(all)-1 <= limit {
 		return
@@ -79,21 +132,27 @@ func (n *node) prune(limit int) {
 			continue
 		}
 		var lost [2]int64
-		kept.last = nil
-		for name, child := range kept.children {
-			if dropped[child] {
-				lost[left] += child.total[left]
-				lost[right] += child.total[right]
-				delete(kept.children, name)
+		children = children[:0]
+		for child := kept.first; child != nil; child = child.next {
+			if !dropped[child] {
+				children = append(children, child)
+				continue
 			}
+			lost[left] += child.total[left]
+			lost[right] += child.total[right]
 		}
 		if lost == [2]int64{} {
+			kept.link(children)
 			continue
 		}
-		other := kept.child("other")
-		for side := range lost {
-			other.total[side] += lost[side]
-			other.self[side] += lost[side]
+		i := slices.IndexFunc(children, func(n *node) bool { return n.text == "other" })
+		if i < 0 {
+			i, children = len(children), append(children, &node{name: name{text: "other"}})
 		}
+		for side := range lost {
+			children[i].total[side] += lost[side]
+			children[i].self[side] += lost[side]
+		}
+		kept.link(children)
 	}
 }

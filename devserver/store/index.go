@@ -3,20 +3,25 @@ package store
 import (
 	"cmp"
 	"slices"
+
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // index finds records by labels and time.
 type index map[string]*series
 
 type series struct {
-	labels Labels
+	labels profiles.Labels
 	// entries are sorted by time, each time once.
 	entries []entry
 }
 
+// entry is what one series says at one time.
 type entry struct {
 	nanos int64
 	record
+	place int // of the series in the record
+	total int64
 }
 
 func compareEntry(e entry, nanos int64) int { return cmp.Compare(e.nanos, nanos) }
@@ -30,15 +35,15 @@ func (x index) has(key string, nanos int64) bool {
 	return ok
 }
 
-// add puts a record in, unless one with the same labels and time is there.
-func (x index) add(key string, labels Labels, nanos int64, r record) {
+// add puts an entry in, unless one with the same labels and time is there.
+func (x index) add(key string, labels profiles.Labels, e entry) {
 	s := x[key]
 	if s == nil {
 		s = &series{labels: slices.Clone(labels)}
 		x[key] = s
 	}
-	if i, ok := slices.BinarySearchFunc(s.entries, nanos, compareEntry); !ok {
-		s.entries = slices.Insert(s.entries, i, entry{nanos: nanos, record: r})
+	if i, ok := slices.BinarySearchFunc(s.entries, e.nanos, compareEntry); !ok {
+		s.entries = slices.Insert(s.entries, i, e)
 	}
 }
 

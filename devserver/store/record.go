@@ -1,156 +1,183 @@
 package store
 
 import (
-	"bytes"
-	"compress/flate"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // A record's payload is the identity of one profile, which is all that Open has
-// to read, and its body, deflated. Numbers are varints, strings have their length
-// in front.
+// to read, and its body. Numbers are varints, strings have their length in front.
 //
-//	labels    count, then name and value of each
+//	labels    count, then name and value of each that a series has
+//	series    count, then of each the count of its labels, their places above, and its total
 //	time      nanoseconds, signed
 //	duration  nanoseconds, signed
-//	size      bytes of the body before deflate
-//	body      deflated
+//	size      bytes of the body before compression
+//	body      zstd
 //
 // The body has a table of strings, a table of frames that refer to it, and the
-// samples, whose stacks refer to the frames.
+// samples, whose stacks refer to the frames and whose values are those of the
+// series.
 
 // maxBody bounds a body, and with it the memory that a damaged record can take.
 // The server's rules admit about 2 MiB of pprof, which fits several times over.
 const maxBody = 16 << 20
 
-var errRecord = errors.New("malformed record")
-
-// codec makes and reads payloads. It holds the state of deflate, which is large,
-// for use again.
-type codec struct{ deflaters, inflaters sync.Pool }
-
-func (c *codec) encode(dst []byte, p *Profile) ([]byte, error) {
-	body := encodeBody(p.Samples)
-	if len(body) > maxBody {
-		return dst, fmt.Errorf("profile of %d bytes is over the %d that a record holds: push it in parts", len(body), maxBody)
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(p.Labels)))
-	for _, l := range p.Labels {
-		dst = appendString(appendString(dst, l.Name), l.Value)
-	}
-	dst = binary.AppendVarint(dst, p.TimeNanos)
-	dst = binary.AppendVarint(dst, p.DurationNanos)
-	dst = binary.AppendUvarint(dst, uint64(len(body)))
-
-	out := bytes.NewBuffer(dst)
-	w, ok := c.deflaters.Get().(*flate.Writer)
-	if ok {
-		w.Reset(out)
-	} else {
-		var err error
-		if w, err = flate.NewWriter(out, flate.BestSpeed); err != nil {
-			return dst, fmt.Errorf("deflate: %w", err)
-		}
-	}
-	defer c.deflaters.Put(w)
-	if _, err := w.Write(body); err != nil {
-		return dst, fmt.Errorf("deflate: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return dst, fmt.Errorf("deflate: %w", err)
-	}
-	return out.Bytes(), nil
-}
-
-func encodeBody(samples []Sample) []byte {
-	var stringsPart, framesPart, samplesPart []byte
-	stringIndex, frameIndex := map[string]uint64{}, map[Frame]uint64{}
-	addString := func(s string) uint64 {
-		i, ok := stringIndex[s]
-		if !ok {
-			i = uint64(len(stringIndex))
-			stringIndex[s] = i
-			stringsPart = appendString(stringsPart, s)
-		}
-		return i
-	}
-	addFrame := func(f Frame) uint64 {
-		i, ok := frameIndex[f]
-		if !ok {
-			i = uint64(len(frameIndex))
-			frameIndex[f] = i
-			for _, s := range [...]string{f.Function, f.SystemName, f.File, f.Mapping, f.BuildID} {
-				framesPart = binary.AppendUvarint(framesPart, addString(s))
-			}
-			framesPart = binary.AppendVarint(framesPart, f.Line)
-		}
-		return i
-	}
-	for _, s := range samples {
-		samplesPart = binary.AppendVarint(samplesPart, s.Value)
-		samplesPart = binary.AppendUvarint(samplesPart, uint64(len(s.Stack)))
-		for _, f := range s.Stack {
-			samplesPart = binary.AppendUvarint(samplesPart, addFrame(f))
-		}
-	}
-	b := append(binary.AppendUvarint(nil, uint64(len(stringIndex))), stringsPart...)
-	b = append(binary.AppendUvarint(b, uint64(len(frameIndex))), framesPart...)
-	return append(binary.AppendUvarint(b, uint64(len(samples))), samplesPart...)
-}
-
-// decodeIdentity reads a payload without its body.
-func decodeIdentity(payload []byte) (p Profile, size uint64, deflated []byte, err error) {
-	r := reader{b: string(payload[:min(len(payload), maxIdentity)])}
-	n := r.count(2)
-	p.Labels = make(Labels, 0, n)
-	for range n {
-		p.Labels = append(p.Labels, Label{Name: r.string(), Value: r.string()})
-	}
-	p.TimeNanos, p.DurationNanos = r.varint(), r.varint()
-	size = r.uvarint()
-	if r.bad || size > maxBody {
-		return Profile{}, 0, nil, errRecord
-	}
-	if err := p.Labels.check(); err != nil {
-		return Profile{}, 0, nil, fmt.Errorf("%w: %w", errRecord, err)
-	}
-	return p, size, payload[r.at:], nil
-}
-
 // maxIdentity is the room of everything before the body. A series has at most 30
 // labels of 3 KiB each by the server's rules, and a few that the server adds.
 const maxIdentity = 256 << 10
 
-func (c *codec) decode(payload []byte) (*Profile, error) {
-	p, size, deflated, err := decodeIdentity(payload)
+var errRecord = errors.New("malformed record")
+
+// codec makes and reads payloads. It may be used from any goroutine.
+type codec struct {
+	compressor   *zstd.Encoder
+	decompressor *zstd.Decoder
+}
+
+func newCodec() (codec, error) {
+	// The window is large enough to find a name again in any profile of usual size.
+	compressor, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(512<<10), zstd.WithEncoderCRC(false))
+	if err != nil {
+		return codec{}, fmt.Errorf("make compressor: %w", err)
+	}
+	decompressor, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		return codec{}, fmt.Errorf("make decompressor: %w", err)
+	}
+	return codec{compressor, decompressor}, nil
+}
+
+// encode expects a profile that passed its check.
+func (c codec) encode(dst []byte, p *profiles.Profile) ([]byte, error) {
+	start := len(dst)
+	dst = encodeIdentity(dst, p)
+	if n := len(dst) - start; n > maxIdentity-binary.MaxVarintLen64 {
+		return dst[:start], fmt.Errorf("%w: labels of %d bytes, limit %d: push fewer types or labels", ErrTooLarge, n, maxIdentity)
+	}
+	body := encodeBody(p.Frames, p.Samples)
+	if len(body) > maxBody {
+		return dst[:start], fmt.Errorf("%w: profile of %d bytes, limit %d: push it in parts", ErrTooLarge, len(body), maxBody)
+	}
+	return c.compressor.EncodeAll(body, binary.AppendUvarint(dst, uint64(len(body)))), nil
+}
+
+func encodeIdentity(dst []byte, p *profiles.Profile) []byte {
+	places := map[profiles.Label]uint64{}
+	var table, series []byte
+	for i, labels := range p.Series {
+		series = binary.AppendUvarint(series, uint64(len(labels)))
+		for _, l := range labels {
+			place, ok := places[l]
+			if !ok {
+				place = uint64(len(places))
+				places[l] = place
+				table = appendString(appendString(table, l.Name), l.Value)
+			}
+			series = binary.AppendUvarint(series, place)
+		}
+		series = binary.AppendVarint(series, p.Total(i))
+	}
+	dst = append(binary.AppendUvarint(dst, uint64(len(places))), table...)
+	dst = append(binary.AppendUvarint(dst, uint64(len(p.Series))), series...)
+	return binary.AppendVarint(binary.AppendVarint(dst, p.TimeNanos), p.DurationNanos)
+}
+
+func encodeBody(frames []profiles.Frame, samples []profiles.Sample) []byte {
+	places := make(map[string]uint64, 2*len(frames))
+	var table, list []byte
+	for _, f := range frames {
+		for _, s := range [...]string{f.Function, f.SystemName, f.File, f.Mapping, f.BuildID} {
+			place, ok := places[s]
+			if !ok {
+				place = uint64(len(places))
+				places[s] = place
+				table = appendString(table, s)
+			}
+			list = binary.AppendUvarint(list, place)
+		}
+		list = binary.AppendVarint(list, f.Line)
+	}
+	b := append(binary.AppendUvarint(nil, uint64(len(places))), table...)
+	b = append(binary.AppendUvarint(b, uint64(len(frames))), list...)
+	b = binary.AppendUvarint(b, uint64(len(samples)))
+	for _, s := range samples {
+		b = binary.AppendUvarint(b, uint64(len(s.Stack)))
+		for _, f := range s.Stack {
+			b = binary.AppendUvarint(b, uint64(f))
+		}
+		for _, v := range s.Values {
+			b = binary.AppendVarint(b, v)
+		}
+	}
+	return b
+}
+
+// identity is what a payload says before its body.
+type identity struct {
+	series          []profiles.Labels
+	totals          []int64
+	nanos, duration int64
+	size            uint64
+	body            []byte // compressed
+}
+
+func decodeIdentity(payload []byte) (identity, error) {
+	r := reader{b: string(payload[:min(len(payload), maxIdentity)])}
+	table := make([]profiles.Label, r.count(2))
+	for i := range table {
+		table[i] = profiles.Label{Name: r.string(), Value: r.string()}
+	}
+	var id identity
+	for range r.count(2) {
+		labels := make(profiles.Labels, r.count(1))
+		for i := range labels {
+			place := r.uvarint()
+			if place >= uint64(len(table)) {
+				return identity{}, errRecord
+			}
+			labels[i] = table[place]
+		}
+		if err := labels.Check(); err != nil {
+			return identity{}, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		id.series, id.totals = append(id.series, labels), append(id.totals, r.varint())
+	}
+	id.nanos, id.duration, id.size = r.varint(), r.varint(), r.uvarint()
+	if r.bad || id.size > maxBody {
+		return identity{}, errRecord
+	}
+	id.body = payload[r.at:]
+	return id, nil
+}
+
+// decode reads what one series of a payload says.
+func (c codec) decode(payload []byte, series int) (*profiles.Selected, error) {
+	id, err := decodeIdentity(payload)
 	if err != nil {
 		return nil, err
 	}
-	src := bytes.NewReader(deflated)
-	in, ok := c.inflaters.Get().(io.ReadCloser)
-	if !ok {
-		in = flate.NewReader(src)
-	} else if err := in.(flate.Resetter).Reset(src, nil); err != nil {
-		return nil, fmt.Errorf("inflate: %w", err)
+	if series >= len(id.series) {
+		return nil, fmt.Errorf("%w: series %d of %d", errRecord, series, len(id.series))
 	}
-	defer c.inflaters.Put(in)
-	var body bytes.Buffer
-	n, err := io.Copy(&body, io.LimitReader(in, int64(size)+1))
+	body, err := c.decompressor.DecodeAll(id.body, make([]byte, 0, id.size))
 	if err != nil {
-		return nil, fmt.Errorf("inflate: %w", err)
+		return nil, fmt.Errorf("decompress: %w", err)
 	}
-	if uint64(n) != size {
-		return nil, fmt.Errorf("%w: body is not of its stated size %d", errRecord, size)
+	if uint64(len(body)) != id.size {
+		return nil, fmt.Errorf("%w: body is not of its stated size %d", errRecord, id.size)
 	}
-	p.Samples, err = decodeBody(body.String())
-	return &p, err
+	p := &profiles.Selected{Labels: id.series[series], TimeNanos: id.nanos, DurationNanos: id.duration}
+	p.Frames, p.Stacks, err = decodeBody(string(body), series, len(id.series))
+	return p, err
 }
 
-func decodeBody(body string) ([]Sample, error) {
+func decodeBody(body string, series, of int) ([]profiles.Frame, []profiles.Stack, error) {
 	r := reader{b: body}
 	table := make([]string, r.count(1))
 	for i := range table {
@@ -163,27 +190,38 @@ func decodeBody(body string) ([]Sample, error) {
 		r.bad = true
 		return ""
 	}
-	frames := make([]Frame, r.count(6))
+	frames := make([]profiles.Frame, r.count(6))
 	for i := range frames {
-		frames[i] = Frame{Function: pick(), SystemName: pick(), File: pick(), Mapping: pick(), BuildID: pick(), Line: r.varint()}
+		frames[i] = profiles.Frame{Function: pick(), SystemName: pick(), File: pick(), Mapping: pick(), BuildID: pick(), Line: r.varint()}
 	}
-	samples := make([]Sample, r.count(2))
-	for i := range samples {
-		samples[i].Value = r.varint()
-		stack := make([]Frame, 0, r.count(1))
-		for range cap(stack) {
+	n := r.count(1 + of)
+	stacks := make([]profiles.Stack, 0, n)
+	arena := make([]uint32, 0, len(r.b)-r.at) // every place takes a byte or more
+	for range n {
+		start := len(arena)
+		for range r.count(1) {
 			f := r.uvarint()
 			if f >= uint64(len(frames)) {
-				return nil, errRecord
+				return nil, nil, errRecord
 			}
-			stack = append(stack, frames[f])
+			arena = append(arena, uint32(f))
 		}
-		samples[i].Stack = stack
+		var value int64
+		for i := range of {
+			if v := r.varint(); i == series {
+				value = v
+			}
+		}
+		if value == 0 {
+			arena = arena[:start]
+			continue
+		}
+		stacks = append(stacks, profiles.Stack{Frames: arena[start:len(arena):len(arena)], Value: value})
 	}
 	if r.bad || r.at != len(r.b) {
-		return nil, errRecord
+		return nil, nil, errRecord
 	}
-	return samples, nil
+	return frames, stacks, nil
 }
 
 func appendString(b []byte, s string) []byte {
@@ -199,6 +237,10 @@ type reader struct {
 }
 
 func (r *reader) uvarint() uint64 {
+	if !r.bad && r.at < len(r.b) && r.b[r.at] < 0x80 { // most are of one byte
+		r.at++
+		return uint64(r.b[r.at-1])
+	}
 	var v uint64
 	for shift := 0; shift < 64 && !r.bad; shift += 7 {
 		if r.at >= len(r.b) {

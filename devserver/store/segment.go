@@ -17,7 +17,7 @@ import (
 const (
 	magic        = "vramprof store 1\n"
 	recordHeader = 8
-	maxPayload   = maxBody + maxIdentity + maxBody/64
+	maxPayload   = maxBody + maxIdentity + maxBody/64 // zstd adds 3 bytes to each 128 KiB that it cannot make smaller
 )
 
 type segment struct {
@@ -61,7 +61,7 @@ var errForeign = errors.New("not a segment of this version")
 // openSegment reads a segment and visits the identity of each good record.
 // Damaged counts records that fail their checksum or do not decode; they are
 // passed over. The segment is torn if the records end before the file does.
-func openSegment(path string, number uint64, visit func(record, Profile)) (seg *segment, damaged int, err error) {
+func openSegment(path string, number uint64, visit func(record, identity)) (seg *segment, damaged int, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open segment: %w", err)
@@ -108,23 +108,22 @@ func openSegment(path string, number uint64, visit func(record, Profile)) (seg *
 		if _, err := io.ReadFull(in, payload); err != nil {
 			return nil, 0, fmt.Errorf("read segment %s: %w", path, err)
 		}
-		if p, err := openPayload(head, payload); err != nil {
+		if id, err := openPayload(head, payload); err != nil {
 			damaged++
 		} else {
-			seg.holds(p.TimeNanos)
-			visit(record{segment: seg, offset: at, size: int(size)}, p)
+			seg.holds(id.nanos)
+			visit(record{segment: seg, offset: at, size: int(size)}, id)
 		}
 		at += size
 	}
 	return seg, damaged, nil
 }
 
-func openPayload(head [recordHeader]byte, payload []byte) (Profile, error) {
+func openPayload(head [recordHeader]byte, payload []byte) (identity, error) {
 	if checksum(payload) != binary.LittleEndian.Uint32(head[4:]) {
-		return Profile{}, errRecord
+		return identity{}, errRecord
 	}
-	p, _, _, err := decodeIdentity(payload)
-	return p, err
+	return decodeIdentity(payload)
 }
 
 // write appends whole records. If that fails, nothing of them stays.

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"syscall"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // TestTornTail cuts the file at every byte of the last record, and expects the
@@ -29,9 +31,9 @@ func TestTornTail(t *testing.T) {
 		if err := os.WriteFile(segmentPath(torn, 1), data[:cut], 0o644); err != nil {
 			t.Fatal(err)
 		}
-		want := []Profile(nil)
+		want := []profiles.Profile(nil)
 		if cut >= whole {
-			want = []Profile{a}
+			want = []profiles.Profile{a}
 		}
 		s := open(t, Options{Dir: torn})
 		if got := selected(t, s, 0, 9); !reflect.DeepEqual(got, want) {
@@ -52,7 +54,7 @@ func TestTornTail(t *testing.T) {
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Dir: dir})
-	ps := []Profile{profile("a", 1, 2, 3), profile("a", 2, 2, 3), profile("a", 3, 2, 3)}
+	ps := []profiles.Profile{profile("a", 1, 2, 3), profile("a", 2, 2, 3), profile("a", 3, 2, 3)}
 	add(t, s, ps[0])
 	from := s.active.size
 	add(t, s, ps[1])
@@ -70,7 +72,7 @@ func TestDamage(t *testing.T) {
 		}
 		data[i] ^= 0x55
 		s := open(t, Options{Dir: dir})
-		got, want := selected(t, s, 0, 9), []Profile{ps[0], ps[2]}
+		got, want := selected(t, s, 0, 9), []profiles.Profile{ps[0], ps[2]}
 		if i < from+4 && len(got) == 1 {
 			want = want[:1]
 		}
@@ -92,7 +94,7 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	p := profile("a", 1, 1, 1)
 	add(t, s, p)
 	s.Close()
-	if got := selected(t, open(t, Options{Dir: dir}), 0, 9); !reflect.DeepEqual(got, []Profile{p}) {
+	if got := selected(t, open(t, Options{Dir: dir}), 0, 9); !reflect.DeepEqual(got, []profiles.Profile{p}) {
 		t.Errorf("got %v", got)
 	}
 	if b, err := os.ReadFile(segmentPath(dir, 1)); err != nil || string(b) != "something else entirely" {
@@ -112,7 +114,7 @@ func TestFullDisk(t *testing.T) {
 	kept := 0
 	var err error
 	for ; kept < 1000 && err == nil; kept++ {
-		err = s.Append(context.Background(), []Profile{profile("a", int64(kept), 200, 20)})
+		err = s.Append(context.Background(), []profiles.Profile{profile("a", int64(kept), 200, 20)})
 	}
 	kept--
 	if !errors.Is(err, syscall.ENOSPC) || kept < 5 {

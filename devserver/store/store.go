@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 // Options say where a store lives and how much it keeps.
@@ -48,8 +50,12 @@ type Store struct {
 	closed   bool
 }
 
-// ErrClosed is what a closed store answers.
-var ErrClosed = errors.New("store is closed")
+var (
+	// ErrClosed is what a closed store answers.
+	ErrClosed = errors.New("store is closed")
+	// ErrTooLarge is in the error of a profile that no record can hold.
+	ErrTooLarge = errors.New("too large for a record")
+)
 
 // maxSegment is the size at which the next segment is begun, unless MaxBytes
 // asks for less: it is cut in eighths, so that at most an eighth goes at a time.
@@ -76,6 +82,9 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("open store: lock %s: %w: another process has it open; stop that or take another folder", o.Dir, err), lock.Close())
 	}
 	s := &Store{o: o, lock: lock, index: index{}, next: 1}
+	if s.codec, err = newCodec(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.Close())
+	}
 	if err := s.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.Close())
 	}
@@ -94,8 +103,10 @@ func (s *Store) load() error {
 			continue
 		}
 		s.next = max(s.next, number+1)
-		seg, damaged, err := openSegment(path, number, func(r record, p Profile) {
-			s.index.add(p.Labels.key(), p.Labels, p.TimeNanos, r)
+		seg, damaged, err := openSegment(path, number, func(r record, id identity) {
+			for i, labels := range id.series {
+				s.index.add(labels.Key(), labels, entry{nanos: id.nanos, record: r, place: i, total: id.totals[i]})
+			}
 		})
 		if errors.Is(err, errForeign) {
 			s.o.Logger.Warn("file in the store is not a segment; left alone", "path", path)
@@ -116,42 +127,20 @@ func (s *Store) load() error {
 }
 
 // Append keeps profiles: all of them, or none if it returns an error. On return
-// they are written, as the package comment says. A profile whose labels and
-// TimeNanos the store has already is passed over, as a retry would send it.
+// they are written, as the package comment says. What a series says at a time of
+// which the store has something already is passed over, as a retry would send it.
 // If the disk is full the error wraps syscall.ENOSPC and what was stored stays.
-func (s *Store) Append(ctx context.Context, profiles []Profile) error {
-	type piece struct {
-		key    string
-		nanos  int64
-		labels Labels
-		record []byte
-	}
-	type identity struct {
-		key   string
-		nanos int64
-	}
-	pieces, seen := make([]piece, 0, len(profiles)), make(map[identity]struct{}, len(profiles))
-	for i := range profiles {
+func (s *Store) Append(ctx context.Context, batch []profiles.Profile) error {
+	pieces := make([]piece, 0, len(batch))
+	for i := range batch {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		p := &profiles[i]
-		if err := p.Labels.check(); err != nil {
-			return fmt.Errorf("append profile: %w", err)
-		}
-		id := identity{p.Labels.key(), p.TimeNanos}
-		if len(id.key) > maxIdentity/2 {
-			return fmt.Errorf("append profile: labels of %d bytes are over the %d that a record holds", len(id.key), maxIdentity/2)
-		}
-		if _, ok := seen[id]; ok {
-			continue
-		}
-		seen[id] = struct{}{}
-		b, err := appendRecord(nil, func(dst []byte) ([]byte, error) { return s.codec.encode(dst, p) })
+		p, err := s.piece(&batch[i])
 		if err != nil {
 			return fmt.Errorf("append profile: %w", err)
 		}
-		pieces = append(pieces, piece{key: id.key, nanos: id.nanos, labels: p.Labels, record: b})
+		pieces = append(pieces, p)
 	}
 
 	s.mu.Lock()
@@ -159,29 +148,55 @@ func (s *Store) Append(ctx context.Context, profiles []Profile) error {
 	if s.closed {
 		return ErrClosed
 	}
-	pieces = slices.DeleteFunc(pieces, func(p piece) bool { return s.index.has(p.key, p.nanos) })
+	pieces = slices.DeleteFunc(pieces, func(p piece) bool {
+		return !slices.ContainsFunc(p.keys, func(key string) bool { return !s.index.has(key, p.profile.TimeNanos) })
+	})
 	if len(pieces) == 0 {
 		return nil
 	}
-	var batch []byte
+	var records []byte
 	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, p := range pieces {
-		batch = append(batch, p.record...)
-		oldest, newest = min(oldest, p.nanos), max(newest, p.nanos)
+		records = append(records, p.record...)
+		oldest, newest = min(oldest, p.profile.TimeNanos), max(newest, p.profile.TimeNanos)
 	}
-	if err := s.room(int64(len(batch)), oldest, newest); err != nil {
+	if err := s.room(int64(len(records)), oldest, newest); err != nil {
 		return fmt.Errorf("append profile: %w", err)
 	}
 	at := s.active.size
-	if err := s.active.write(batch); err != nil {
+	if err := s.active.write(records); err != nil {
 		return fmt.Errorf("append profile: %w; free space there or lower the size that the store may take", err)
 	}
 	for _, p := range pieces {
-		s.active.holds(p.nanos)
-		s.index.add(p.key, p.labels, p.nanos, record{segment: s.active, offset: at + recordHeader, size: len(p.record) - recordHeader})
+		nanos := p.profile.TimeNanos
+		s.active.holds(nanos)
+		r := record{segment: s.active, offset: at + recordHeader, size: len(p.record) - recordHeader}
+		for i, labels := range p.profile.Series {
+			s.index.add(p.keys[i], labels, entry{nanos: nanos, record: r, place: i, total: p.profile.Total(i)})
+		}
 		at += int64(len(p.record))
 	}
 	return nil
+}
+
+// piece is a profile that is ready to be written.
+type piece struct {
+	profile *profiles.Profile
+	keys    []string // of its series
+	record  []byte
+}
+
+func (s *Store) piece(p *profiles.Profile) (piece, error) {
+	if err := p.Check(); err != nil {
+		return piece{}, err
+	}
+	out := piece{profile: p}
+	for _, labels := range p.Series {
+		out.keys = append(out.keys, labels.Key())
+	}
+	var err error
+	out.record, err = appendRecord(nil, func(dst []byte) ([]byte, error) { return s.codec.encode(dst, p) })
+	return out, err
 }
 
 // room makes active a segment that can take size more bytes, within the bounds.
@@ -189,7 +204,7 @@ func (s *Store) room(size, oldest, newest int64) error {
 	limit := int64(maxSegment)
 	if s.o.MaxBytes > 0 {
 		if size+int64(len(magic)) > s.o.MaxBytes {
-			return fmt.Errorf("%d bytes at once are over the store's size of %d", size, s.o.MaxBytes)
+			return fmt.Errorf("%w: %d bytes at once are over the store's size of %d", ErrTooLarge, size, s.o.MaxBytes)
 		}
 		limit = min(limit, s.o.MaxBytes/8)
 	}
@@ -254,21 +269,18 @@ func (s *Store) evict(size int64) error {
 	return nil
 }
 
-// Select visits the profiles whose labels match and whose time is from fromNanos
-// to toNanos, both included, the oldest first and then by labels. Each is the
-// visitor's to keep. It ends with the error of visit, if there is one. A record
-// that has gone bad on the disk ends it with an error too; what retention removes
-// meanwhile is passed over. Match must not call the store.
-func (s *Store) Select(ctx context.Context, match func(Labels) bool, fromNanos, toNanos int64, visit func(*Profile) error) error {
-	type found struct {
-		entry
-		labels Labels
-	}
+type found struct {
+	entry
+	labels profiles.Labels
+}
+
+// find returns the entries of what is selected, the oldest first and then by labels.
+func (s *Store) find(match func(profiles.Labels) bool, fromNanos, toNanos int64) ([]found, error) {
 	var all []found
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.closed {
-		s.mu.RUnlock()
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	fromNanos = max(fromNanos, s.horizon())
 	for _, x := range s.index {
@@ -278,10 +290,22 @@ func (s *Store) Select(ctx context.Context, match func(Labels) bool, fromNanos, 
 			}
 		}
 	}
-	s.mu.RUnlock()
 	slices.SortFunc(all, func(a, b found) int {
-		return cmp.Or(cmp.Compare(a.nanos, b.nanos), a.labels.compare(b.labels))
+		return cmp.Or(cmp.Compare(a.nanos, b.nanos), a.labels.Compare(b.labels))
 	})
+	return all, nil
+}
+
+// Select visits what the series whose labels match said from fromNanos to toNanos,
+// both included, the oldest first and then by labels. Each is the visitor's to
+// keep, but for its labels, which are shared. It ends with the error of visit, if
+// there is one. A record that has gone bad on the disk ends it with an error too;
+// what retention removes meanwhile is passed over. Match must not call the store.
+func (s *Store) Select(ctx context.Context, match func(profiles.Labels) bool, fromNanos, toNanos int64, visit func(*profiles.Selected) error) error {
+	all, err := s.find(match, fromNanos, toNanos)
+	if err != nil {
+		return err
+	}
 	for _, f := range all {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -293,10 +317,11 @@ func (s *Store) Select(ctx context.Context, match func(Labels) bool, fromNanos, 
 		if err != nil {
 			return fmt.Errorf("read profile in %s at %d: %w", f.segment.file.Name(), f.offset, err)
 		}
-		p, err := s.codec.decode(payload)
+		p, err := s.codec.decode(payload, f.place)
 		if err != nil {
 			return fmt.Errorf("decode profile in %s at %d: %w", f.segment.file.Name(), f.offset, err)
 		}
+		p.Labels = f.labels
 		if err := visit(p); err != nil {
 			return err
 		}
@@ -304,14 +329,27 @@ func (s *Store) Select(ctx context.Context, match func(Labels) bool, fromNanos, 
 	return nil
 }
 
+// Totals visits the same as Select with only the sum of the values of each, for
+// which nothing is read from the disk.
+func (s *Store) Totals(match func(profiles.Labels) bool, fromNanos, toNanos int64, visit func(labels profiles.Labels, nanos, total int64)) error {
+	all, err := s.find(match, fromNanos, toNanos)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		visit(f.labels, f.nanos, f.total)
+	}
+	return nil
+}
+
 // Series lists the label sets that match and have a profile from fromNanos to
 // toNanos, both included, sorted; 0 and 0 is any time. They are shared: do not
 // change them. Match must not call the store.
-func (s *Store) Series(match func(Labels) bool, fromNanos, toNanos int64) []Labels {
+func (s *Store) Series(match func(profiles.Labels) bool, fromNanos, toNanos int64) []profiles.Labels {
 	if fromNanos == 0 && toNanos == 0 {
 		fromNanos, toNanos = math.MinInt64, math.MaxInt64
 	}
-	var all []Labels
+	var all []profiles.Labels
 	s.mu.RLock()
 	fromNanos = max(fromNanos, s.horizon())
 	for _, x := range s.index {
@@ -320,7 +358,7 @@ func (s *Store) Series(match func(Labels) bool, fromNanos, toNanos int64) []Labe
 		}
 	}
 	s.mu.RUnlock()
-	slices.SortFunc(all, Labels.compare)
+	slices.SortFunc(all, profiles.Labels.Compare)
 	return all
 }
 

@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/profiles"
 )
 
 var epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-func all(Labels) bool { return true }
+func all(profiles.Labels) bool { return true }
 
 func open(t testing.TB, o Options) *Store {
 	t.Helper()
@@ -33,33 +35,48 @@ func open(t testing.TB, o Options) *Store {
 }
 
 // profile is one of n samples with stacks of the given depth, all different.
-func profile(name string, nanos int64, n, depth int) Profile {
-	p := Profile{
-		Labels:    Labels{{"__profile_type__", "gpu:gpu_alloc_bytes:bytes:gpu:bytes"}, {"pod", name}},
-		TimeNanos: nanos, DurationNanos: 15e9, Samples: make([]Sample, n),
+func profile(name string, nanos int64, n, depth int) profiles.Profile {
+	p := profiles.Profile{
+		Series:    []profiles.Labels{{{Name: "__profile_type__", Value: "gpu:gpu_alloc_bytes:bytes:gpu:bytes"}, {Name: "pod", Value: name}}},
+		TimeNanos: nanos, DurationNanos: 15e9, Frames: []profiles.Frame{}, Samples: make([]profiles.Sample, n),
 	}
+	places := map[profiles.Frame]uint32{}
 	for i := range p.Samples {
-		p.Samples[i].Value = int64(i)<<20 + 1
+		p.Samples[i] = profiles.Sample{Stack: []uint32{}, Values: []int64{int64(i)<<20 + 1}}
 		for d := range depth {
-			p.Samples[i].Stack = append(p.Samples[i].Stack, Frame{
+			f := profiles.Frame{
 				Function: fmt.Sprintf("at::native::f%d", (i*7+d)%600), SystemName: fmt.Sprintf("_ZN2at6native%d", (i*7+d)%600),
 				File: "aten/src/ATen/native.cpp", Line: int64(d), Mapping: "/usr/lib/libtorch.so", BuildID: "c0ffee",
-			})
+			}
+			if _, ok := places[f]; !ok {
+				places[f] = uint32(len(p.Frames))
+				p.Frames = append(p.Frames, f)
+			}
+			p.Samples[i].Stack = append(p.Samples[i].Stack, places[f])
 		}
 	}
 	return p
 }
 
-func selected(t testing.TB, s *Store, from, to int64) []Profile {
+// selected has each series as a profile of its own.
+func selected(t testing.TB, s *Store, from, to int64) []profiles.Profile {
 	t.Helper()
-	var got []Profile
-	if err := s.Select(context.Background(), all, from, to, func(p *Profile) error { got = append(got, *p); return nil }); err != nil {
+	var got []profiles.Profile
+	if err := s.Select(context.Background(), all, from, to, func(p *profiles.Selected) error { got = append(got, whole(p)); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return got
 }
 
-func add(t testing.TB, s *Store, ps ...Profile) {
+func whole(p *profiles.Selected) profiles.Profile {
+	out := profiles.Profile{Series: []profiles.Labels{p.Labels}, TimeNanos: p.TimeNanos, DurationNanos: p.DurationNanos, Frames: p.Frames, Samples: []profiles.Sample{}}
+	for _, s := range p.Stacks {
+		out.Samples = append(out.Samples, profiles.Sample{Stack: s.Frames, Values: []int64{s.Value}})
+	}
+	return out
+}
+
+func add(t testing.TB, s *Store, ps ...profiles.Profile) {
 	t.Helper()
 	if err := s.Append(context.Background(), ps); err != nil {
 		t.Fatal(err)
@@ -70,8 +87,8 @@ func at(offset time.Duration) int64 { return epoch.Add(offset).UnixNano() }
 
 func TestWhatIsAppendedComesBackAfterRestart(t *testing.T) {
 	dir := t.TempDir()
-	want := []Profile{profile("a", at(0), 3, 4), profile("b", at(0), 1, 0), profile("a", at(time.Second), 2, 50)}
-	want[1].Samples[0] = Sample{Stack: []Frame{}, Value: -1 << 63}
+	want := []profiles.Profile{profile("a", at(0), 3, 4), profile("b", at(0), 1, 0), profile("a", at(time.Second), 2, 50)}
+	want[1].Samples[0].Values[0] = -1 << 63
 	s := open(t, Options{Dir: dir})
 	add(t, s, want[2], want[0])
 	add(t, s, want[1])
@@ -121,10 +138,10 @@ func TestSelectBounds(t *testing.T) {
 func TestSeriesAndMatch(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	add(t, s, profile("b", 1, 1, 1), profile("a", 2, 1, 1))
-	pod := func(want string) func(Labels) bool {
-		return func(l Labels) bool { v, ok := l.Get("pod"); return ok && v == want }
+	pod := func(want string) func(profiles.Labels) bool {
+		return func(l profiles.Labels) bool { v, ok := l.Get("pod"); return ok && v == want }
 	}
-	want := []Labels{profile("a", 0, 0, 0).Labels, profile("b", 0, 0, 0).Labels}
+	want := []profiles.Labels{profile("a", 0, 0, 0).Series[0], profile("b", 0, 0, 0).Series[0]}
 	if got := s.Series(all, 0, 0); !reflect.DeepEqual(got, want) {
 		t.Errorf("all series: %v, want %v", got, want)
 	}
@@ -132,7 +149,7 @@ func TestSeriesAndMatch(t *testing.T) {
 		t.Errorf("series of pod b: %v", got)
 	}
 	stop := errors.New("stop")
-	if err := s.Select(context.Background(), pod("a"), 0, 9, func(p *Profile) error {
+	if err := s.Select(context.Background(), pod("a"), 0, 9, func(p *profiles.Selected) error {
 		if p.TimeNanos != 2 {
 			t.Errorf("pod a has %v", p)
 		}
@@ -154,7 +171,7 @@ func TestSameProfileIsKeptOnce(t *testing.T) {
 	s.Close()
 	s = open(t, Options{Dir: dir})
 	add(t, s, changed)
-	if got := selected(t, s, 0, 9); !reflect.DeepEqual(got, []Profile{first, other}) {
+	if got := selected(t, s, 0, 9); !reflect.DeepEqual(got, []profiles.Profile{first, other}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -162,19 +179,19 @@ func TestSameProfileIsKeptOnce(t *testing.T) {
 func TestAppendIsAllOrNothing(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), MaxBytes: 1 << 20})
 	unsorted := profile("a", 2, 1, 1)
-	unsorted.Labels = Labels{{"b", ""}, {"a", ""}}
+	unsorted.Series[0] = profiles.Labels{{Name: "b"}, {Name: "a"}}
 	twice := profile("a", 2, 1, 1)
-	twice.Labels = Labels{{"a", ""}, {"a", ""}}
+	twice.Series[0] = profiles.Labels{{Name: "a"}, {Name: "a"}}
 	large := profile("a", 2, 1, 0)
-	large.Samples[0].Stack = []Frame{{Function: strings.Repeat("x", maxBody)}}
+	large.Frames = []profiles.Frame{{Function: strings.Repeat("x", maxBody)}}
 	wide := profile("a", 2, 1, 1)
-	wide.Labels = Labels{{"a", strings.Repeat("x", maxIdentity)}}
+	wide.Series[0] = profiles.Labels{{Name: "a", Value: strings.Repeat("x", maxIdentity)}}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, row := range []struct {
 		name string
 		ctx  context.Context
-		bad  Profile
+		bad  profiles.Profile
 		want string
 	}{
 		{"labels not sorted", context.Background(), unsorted, "not sorted"},
@@ -184,7 +201,7 @@ func TestAppendIsAllOrNothing(t *testing.T) {
 		{"cancelled", cancelled, profile("a", 2, 1, 1), "canceled"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			err := s.Append(row.ctx, []Profile{profile("good", 1, 1, 1), row.bad})
+			err := s.Append(row.ctx, []profiles.Profile{profile("good", 1, 1, 1), row.bad})
 			if err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("error %v, want %q", err, row.want)
 			}
@@ -203,7 +220,7 @@ func TestOneProcessHasTheFolder(t *testing.T) {
 	}
 	s.Close()
 	open(t, Options{Dir: dir})
-	if err := s.Append(context.Background(), []Profile{profile("a", 1, 1, 1)}); err != ErrClosed {
+	if err := s.Append(context.Background(), []profiles.Profile{profile("a", 1, 1, 1)}); err != ErrClosed {
 		t.Errorf("append after close: %v", err)
 	}
 	if err := s.Select(context.Background(), all, 0, 9, nil); err != ErrClosed {
@@ -264,7 +281,7 @@ func TestRetentionBySize(t *testing.T) {
 	if n := diskUse(t, dir); n < bound*3/4 {
 		t.Errorf("only %d bytes of %d are used", n, bound)
 	}
-	if err := s.Append(context.Background(), []Profile{profile("b", 1, 3000, 100)}); err == nil || len(selected(t, s, 0, 1<<62)) != len(got) {
+	if err := s.Append(context.Background(), []profiles.Profile{profile("b", 1, 3000, 100)}); err == nil || len(selected(t, s, 0, 1<<62)) != len(got) {
 		t.Errorf("a profile larger than the store: %v", err)
 	}
 }
@@ -288,7 +305,7 @@ func TestConcurrentAppendAndSelect(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for i := range 100 {
-				if err := s.Append(context.Background(), []Profile{profile(fmt.Sprint(w), int64(i), 20, 10)}); err != nil {
+				if err := s.Append(context.Background(), []profiles.Profile{profile(fmt.Sprint(w), int64(i), 20, 10)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -297,8 +314,8 @@ func TestConcurrentAppendAndSelect(t *testing.T) {
 	for range 3 {
 		readers.Go(func() {
 			for {
-				err := s.Select(context.Background(), all, 0, 1000, func(p *Profile) error {
-					if len(p.Samples) != 20 || len(p.Samples[19].Stack) != 10 {
+				err := s.Select(context.Background(), all, 0, 1000, func(p *profiles.Selected) error {
+					if len(p.Stacks) != 20 || len(p.Stacks[19].Frames) != 10 {
 						t.Errorf("half a profile: %v", p)
 					}
 					return nil
@@ -366,6 +383,55 @@ func TestKill(t *testing.T) {
 	got := selected(t, open(t, Options{Dir: dir}), 0, last)
 	if int64(len(got)) != last+1 {
 		t.Errorf("%d profiles were kept, %d are there", last+1, len(got))
+	}
+}
+
+// A record holds several series: each is there by itself, with its own total, and what is 0 is not.
+func TestSeriesShareARecord(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	both := profiles.Profile{
+		Series:    []profiles.Labels{{{Name: "a", Value: "1"}, {Name: "type", Value: "bytes"}}, {{Name: "a", Value: "1"}, {Name: "b", Value: "x"}, {Name: "type", Value: "count"}}},
+		TimeNanos: 5, DurationNanos: 3,
+		Frames:  []profiles.Frame{{Function: "f", Line: 1}, {Function: "g", File: "g.py"}},
+		Samples: []profiles.Sample{{Stack: []uint32{0, 1}, Values: []int64{10, 1}}, {Stack: []uint32{1}, Values: []int64{0, 2}}, {Stack: []uint32{}, Values: []int64{7, 0}}},
+	}
+	add(t, s, both)
+	size := s.active.size
+	known := both
+	known.Series, known.Samples = both.Series[:1], []profiles.Sample{{Stack: []uint32{0}, Values: []int64{99}}}
+	add(t, s, known, both)
+	if s.active.size != size {
+		t.Error("what is there already was written again")
+	}
+	partly := known
+	partly.Series = []profiles.Labels{both.Series[0], {{Name: "a", Value: "2"}}}
+	partly.Samples = []profiles.Sample{{Stack: []uint32{1}, Values: []int64{99, 4}}}
+	add(t, s, partly)
+	for range 2 {
+		var got []string
+		err := s.Select(context.Background(), all, 0, 9, func(p *profiles.Selected) error {
+			line := p.Labels.Key()
+			for _, stack := range p.Stacks {
+				line += fmt.Sprint(" ", stack.Value)
+				for _, f := range stack.Frames {
+					line += p.Frames[f].Function
+				}
+			}
+			got = append(got, line)
+			return nil
+		})
+		want := []string{both.Series[1].Key() + " 1fg 2g", both.Series[0].Key() + " 10fg 7", partly.Series[1].Key() + " 4g"}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
+		}
+		var totals []int64
+		err = s.Totals(all, 0, 9, func(labels profiles.Labels, nanos, total int64) { totals = append(totals, nanos, total) })
+		if want := []int64{5, 3, 5, 17, 5, 4}; err != nil || !reflect.DeepEqual(totals, want) {
+			t.Errorf("%v, totals %v, want %v", err, totals, want)
+		}
+		s.Close()
+		s = open(t, Options{Dir: dir})
 	}
 }
 
