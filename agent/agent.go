@@ -64,6 +64,7 @@ type Agent struct {
 	barrier barrier
 
 	mu       sync.Mutex
+	scanned  bool // the processes that were there at the start are known
 	table    *process.Table
 	watched  map[uint32]*watched
 	attached map[attach.Key]*attach.Attachment

@@ -31,9 +31,10 @@ type (
 	}
 	// code is a Python code object, or why it is not known.
 	code struct {
-		symbol *symbols.Code
-		layout cpython.Layout
-		err    error
+		symbol   *symbols.Code
+		layout   cpython.Layout
+		internal bool // no code of the program: the interpreter's own
+		err      error
 	}
 )
 
@@ -104,6 +105,7 @@ func (a *Agent) newCode(r bpf.Code) {
 	read, err := cpython.DecodeCode(pieces, c.layout, r.Code)
 	if c.err = err; err == nil {
 		c.symbol = symbolOf(read, c.layout)
+		c.internal = cleanup(read)
 		return
 	}
 	// a name or a line table too long for the record: it still is in the process, if the process is
@@ -115,6 +117,12 @@ func (a *Agent) newCode(r bpf.Code) {
 	if read, err = cpython.ReadCode(memory, c.layout, r.Code); err == nil {
 		c.symbol, c.err = symbolOf(read, c.layout), nil
 	}
+}
+
+// cleanup tells the frame that the interpreter puts between a class and its __init__, to check what that returned, from 3.13
+// on: its code object has one string for all names, the file's too (CPython 3.13, Python/specialize.c, _Py_InitCleanup).
+func cleanup(c cpython.Code) bool {
+	return c.Filename == "__init__" && c.Name == "__init__" && c.QualName == "__init__"
 }
 
 func symbolOf(c cpython.Code, l cpython.Layout) *symbols.Code {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vramprof/vramprof/agent/attach"
 	"github.com/vramprof/vramprof/agent/bpf"
 	"github.com/vramprof/vramprof/agent/gpuapi"
@@ -22,7 +24,7 @@ import (
 
 // watched is what the agent knows of one process that uses a GPU or may come to.
 type watched struct {
-	gpu         bool // it maps a driver library
+	gpu         bool // it maps a driver library, or may come to: its stacks are to be whole
 	interpreter *cpython.Interpreter
 	python      *bpf.Python       // how the kernel half walks interpreter; nil: none yet
 	labels      map[string]string // nil: not known yet
@@ -34,6 +36,9 @@ type watched struct {
 func (a *Agent) watch(ctx context.Context, scanned chan<- error) {
 	scan := func() error { return mappings.Scan("/proc", a.event) }
 	err := scan()
+	a.mu.Lock()
+	a.scanned = true
+	a.mu.Unlock()
 	scanned <- err
 	if err != nil {
 		return
@@ -91,10 +96,14 @@ func (a *Agent) event(e mappings.Event) {
 
 // mapped decides what a new mapping means for its process.
 func (a *Agent) mapped(pid uint32, m process.Mapping) {
-	if !strings.HasPrefix(m.Path, "/") {
+	if !strings.HasPrefix(m.Path, "/") || a.options.OnlyBelow != 0 && !a.below(pid) {
 		return
 	}
 	w := a.watched[pid]
+	if a.options.OnlyBelow != 0 { // it may come to use a GPU: then its stacks are whole from the first on
+		w = a.watchedOf(pid)
+		w.gpu = true
+	}
 	o, err := a.object(pid, m)
 	if o != nil && (o.Python != nil || o.PythonProblem != "") && (w == nil || w.python == nil) {
 		w = a.watchedOf(pid)
@@ -106,7 +115,7 @@ func (a *Agent) mapped(pid uint32, m process.Mapping) {
 	case driver:
 		w = a.watchedOf(pid)
 		w.gpu = true
-		if err := a.attachMapping(pid, m); errors.Is(err, os.ErrNotExist) {
+		if err := a.attachMapping(pid, m, w); errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			a.health.Unattached["process gone"]++ // what it had mapped carries probes, or nobody runs it any more
 		} else if err != nil {
 			a.unattached(w, m.Path, err)
@@ -128,6 +137,20 @@ func (a *Agent) object(pid uint32, m process.Mapping) (*objects.Object, error) {
 		return nil, nil
 	}
 	return a.options.Objects.Get(objects.Key(m.File), pid, m.Start, m.End, m.Path)
+}
+
+// below tells whether a process is a descendant of the one whose descendants are profiled.
+func (a *Agent) below(pid uint32) bool {
+	for range 64 {
+		p := a.table.Get(pid)
+		if p == nil {
+			return false
+		}
+		if pid = p.Parent; pid == a.options.OnlyBelow {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *Agent) watchedOf(pid uint32) *watched {
@@ -208,11 +231,15 @@ func (a *Agent) imageMapping(pid uint32, m process.Mapping) bpf.Mapping {
 }
 
 // attachMapping puts the probes on the file behind a mapping, unless its inode has them.
-func (a *Agent) attachMapping(pid uint32, m process.Mapping) error {
+func (a *Agent) attachMapping(pid uint32, m process.Mapping, w *watched) error {
 	var problem error
 	for _, c := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End), fmt.Sprintf("/proc/%d/root%s", pid, m.Path)} {
+		attached := len(a.attached)
 		err := a.attachFile(c)
-		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+		if err == nil && len(a.attached) > attached && a.scanned {
+			a.note(w, "driver library attached just after a process had mapped it: calls of the first milliseconds may be missing", "file", m.Path, "pid", pid)
+		}
+		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
 		problem = err

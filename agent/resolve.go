@@ -44,7 +44,7 @@ func (a *Agent) resolve(s bpf.Stack) *stack {
 	}
 	out := &stack{}
 	placed := true
-	for _, f := range merge.Merge(nativeFrames(native), pythonFrames(s.Python)) {
+	for _, f := range merge.Merge(nativeFrames(native), a.pythonFrames(s)) {
 		if f.Unplaced && placed {
 			placed = false
 			a.health.Truncated["python not placed"]++
@@ -57,7 +57,7 @@ func (a *Agent) resolve(s bpf.Stack) *stack {
 			out.frames = append(out.frames, a.nativeFrame(s.PID, native[f.Native], program))
 		}
 	}
-	if s.PythonStop != bpf.Complete && s.PythonStop != bpf.NoPython {
+	if s.PythonStop != bpf.Complete && s.PythonStop != bpf.NoPython && a.hasPython(s.Account) {
 		a.health.Truncated["python: "+s.PythonStop.String()]++
 		out.frames = append(out.frames, frame{remark: "[truncated: python: " + s.PythonStop.String() + "]"})
 	}
@@ -66,6 +66,11 @@ func (a *Agent) resolve(s bpf.Stack) *stack {
 		out.frames = append(out.frames, frame{remark: "[truncated: " + reason + "]"})
 	}
 	return out
+}
+
+func (a *Agent) hasPython(number uint32) bool {
+	of := a.accounts[number].process
+	return of != nil && of.interpreter != nil
 }
 
 func (a *Agent) nativeFrame(pid uint32, f bpf.NativeFrame, program *process.Program) frame {
@@ -111,10 +116,11 @@ func nativeFrames(in []bpf.NativeFrame) []merge.Native {
 	return out
 }
 
-func pythonFrames(in []bpf.PythonFrame) []merge.Python {
-	out := make([]merge.Python, 0, len(in))
-	for _, f := range in {
-		out = append(out, merge.Python{Anchor: f.Anchor, Shim: f.Code == 0})
+func (a *Agent) pythonFrames(s bpf.Stack) []merge.Python {
+	out := make([]merge.Python, 0, len(s.Python))
+	for _, f := range s.Python {
+		c := a.codes[codeKey{s.Account, f.Code, f.Identity}]
+		out = append(out, merge.Python{Anchor: f.Anchor, Shim: f.Code == 0 || c != nil && c.internal})
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path"
+	"slices"
 
 	"github.com/vramprof/vramprof/agent/bpf"
 	"github.com/vramprof/vramprof/agent/process"
@@ -40,16 +41,20 @@ func (a *Agent) loadProcess(ctx context.Context, pid uint32) {
 	mapped := p.Now().Mappings
 	a.mu.Unlock()
 	changed := false
-	for _, m := range mapped {
+	for _, m := range slices.Backward(mapped) { // what was mapped last is most likely to be asked for first
 		if ctx.Err() != nil {
 			return
 		}
-		changed = a.loadMapping(pid, m) || changed
+		if a.loadMapping(pid, m) {
+			changed = true
+			a.mu.Lock()
+			a.publish(pid)
+			a.mu.Unlock()
+		}
 	}
 	if changed {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.publish(pid)
 		a.table.Each(func(other *process.Process) {
 			if other.PID != pid && a.watched[other.PID] != nil && a.watched[other.PID].gpu {
 				a.publish(other.PID)

@@ -156,7 +156,7 @@ static __noinline void walk_python(struct walker *w)
 	k->frame = k->cframe = 0;
 	struct python *p = w->image ? &w->image->python : 0;
 	if (!p || !p->key) {
-		k->python_stop = STOP_NONE;
+		k->python_stop = p ? STOP_NONE : STOP_NO_IMAGE;
 	} else if (thread_state(p, &tstate)) {
 		k->python_stop = STOP_LAYOUT;
 		r->frames = REUSE_NEVER;

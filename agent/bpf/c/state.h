@@ -17,7 +17,7 @@ volatile const u64 hash_seed[2] = { 0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f };
 volatile const u32 only_below = 0;       // 0: every process; else only descendants of this thread group
 volatile const u32 reuse = 1;            // recognise a stack that has not changed instead of walking it
 volatile const u32 check_reuse = 0;      // tests: walk it all the same, and count where the two differ
-volatile const u64 copies_per_account = 1024;
+volatile const u64 copies_per_account = 4096;
 
 // Keep the types that no map names in the object's BTF, from which the Go side is generated.
 const struct process_record *process_record_type __attribute__((unused));

@@ -224,15 +224,14 @@ __noinline int take_stack(struct task_state *s, struct account *a, struct call *
 
 	// A walk that stopped for want of rows is finished by user space, from a copy of the stack. Until that is known, two
 	// such stacks may not pass for one.
+	c->stack.hi = hi;
+	c->stack.lo = lo;
 	s->walk.unfinished = 0;
 	if ((r->native_stop == STOP_NO_ROWS || r->native_stop == STOP_NO_IMAGE || r->native_stop == STOP_NO_MAPPING) && a->copies < copies_per_account) {
 		u64 nth = __sync_fetch_and_add(&a->copies, 1);
-		mix(&hi, &lo, nth + 1);
+		mix(&c->stack.hi, &c->stack.lo, nth + 1);
 		s->walk.unfinished = 1;
 	}
-	c->stack.hi = hi;
-	c->stack.lo = lo;
-
 	struct stack_key *key = &s->stack_key;
 	key->id = c->stack;
 	key->account = account;
@@ -246,9 +245,19 @@ __noinline int take_stack(struct task_state *s, struct account *a, struct call *
 	s->stack.id = c->stack;
 	s->stack.tgid = t->tgid;
 	s->stack.tid = bpf_get_current_pid_tgid();
-	if (!send_stack(s, image, r)) {
-		u8 one = 1;
-		bpf_map_update_elem(&stacks, key, &one, BPF_ANY);
+	u8 one = 1;
+	u32 failed = send_stack(s, image, r);
+	if (failed && s->walk.unfinished) {
+		// No room for the copy: then the stack as far as it goes, under the name that all such have, so that one that is
+		// sent names them all.
+		s->walk.unfinished = 0;
+		s->stack.id.hi = c->stack.hi = key->id.hi = hi;
+		s->stack.id.lo = c->stack.lo = key->id.lo = lo;
+		if (bpf_map_lookup_elem(&stacks, key))
+			return 0;
+		failed = send_stack(s, image, r);
 	}
+	if (!failed)
+		bpf_map_update_elem(&stacks, key, &one, BPF_ANY);
 	return 0;
 }
