@@ -142,7 +142,7 @@ func TestConvert(t *testing.T) {
 				{Name: "__name__", Value: "gpu"}, {Name: "__period_type__", Value: "gpu"}, {Name: "__period_unit__", Value: "bytes"},
 				{Name: "__profile_type__", Value: "gpu:" + sampleType + ":" + unit + ":gpu:bytes"},
 				{Name: "__service_name__", Value: "train"}, {Name: "__type__", Value: sampleType}, {Name: "__unit__", Value: unit},
-				{Name: "pod", Value: ""}, {Name: "service_name", Value: "train"},
+				{Name: "service_name", Value: "train"},
 			},
 			TimeNanos: now.UnixNano(), DurationNanos: 15e9,
 			Samples: []flatSample{{Stack: []profiles.Frame{frameAlloc, frameMain}, Value: value}},
@@ -172,7 +172,7 @@ func TestLabelsTheServerAdds(t *testing.T) {
 		"service_name": "unknown_service", "__service_name__": "unknown_service",
 		"__profile_type__": "gpu:alloc_bytes:bytes::", "__period_type__": "", "__period_unit__": "",
 	} {
-		if v, ok := got[0].Labels.Get(name); !ok || v != want {
+		if v, ok := got[0].Labels.Get(name); v != want || ok != (want != "") {
 			t.Errorf("label %s is %q, %v; want %q", name, v, ok, want)
 		}
 	}
@@ -291,6 +291,8 @@ func TestStacks(t *testing.T) {
 	}
 	caller := frameMain
 	caller.Line = 99
+	frameAlloc := frameAlloc
+	frameAlloc.Inlined = true
 	want := []profiles.Frame{{Function: "torch.so!0xabc", Mapping: "torch.so", BuildID: "c0ffee"}, {Function: "unknown!0xd"}, frameAlloc, caller, frameMain}
 	if !reflect.DeepEqual(got[0].Samples[0].Stack, want) {
 		t.Errorf("got %v, want %v", got[0].Samples[0].Stack, want)

@@ -31,9 +31,7 @@ func seriesLabels(pairs []*typesv1.LabelPair) (map[string]string, error) {
 		}
 		labels[name] = p.GetValue()
 	}
-	// The server deletes these two: a session and a delta mean nothing to it.
-	delete(labels, "__session_id__")
-	delete(labels, "__delta__")
+	delete(labels, "__session_id__") // means nothing to the server
 	if labels[labelName] == "" {
 		return nil, refuse(ReasonMissingName, "invalid metric name: label %s is missing or empty: set it to the name of the profile, such as gpu", labelName)
 	}
@@ -65,7 +63,8 @@ func checkLabels(labels map[string]string) error {
 
 // sampleLabels returns the string labels of a sample that make a series of their
 // own. A label of the series wins over one of the same name; labels that tie a
-// sample to a trace do not split, and numbers are dropped.
+// sample to a trace do not split, and numbers are dropped. Of two with one name
+// the first counts.
 func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) (profiles.Labels, error) {
 	if len(s.Label) > maxSampleLabels {
 		return nil, refuse(ReasonSampleLabels, "sample has %d labels, limit %d", len(s.Label), maxSampleLabels)
@@ -76,32 +75,31 @@ func sampleLabels(s *googlev1.Sample, table []string, series map[string]string) 
 			continue
 		}
 		switch name := table[l.Key]; name {
-		case "span_id", "trace_id", "profile_id":
+		case "", "span_id", "trace_id", "profile_id":
 		default:
 			if _, ok := series[name]; !ok {
 				labels = append(labels, profiles.Label{Name: name, Value: table[l.Str]})
 			}
 		}
 	}
-	slices.SortFunc(labels, func(a, b profiles.Label) int { return cmp.Compare(a.Name, b.Name) })
-	for i := 1; i < len(labels); i++ {
-		if labels[i].Name == labels[i-1].Name {
-			return nil, refuse(ReasonDuplicateLabel, "label %q is twice on one sample: send each name once", labels[i].Name)
-		}
-	}
-	return labels, nil
+	slices.SortStableFunc(labels, func(a, b profiles.Label) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(labels, func(a, b profiles.Label) bool { return a.Name == b.Name }), nil
 }
 
-// typed returns the labels of one profile type as the server stores them.
+// typed returns the labels of one profile type as the server stores them: an
+// empty value is an absent one, and __delta__, which counted as a label, goes.
 func typed(labels map[string]string, sampleType, sampleUnit, periodType, periodUnit string) profiles.Labels {
 	all := maps.Clone(labels)
+	delete(all, "__delta__")
 	all["__type__"], all["__unit__"] = sampleType, sampleUnit
 	all["__period_type__"], all["__period_unit__"] = periodType, periodUnit
 	all["__profile_type__"] = strings.Join([]string{labels[labelName], sampleType, sampleUnit, periodType, periodUnit}, ":")
 	all["__service_name__"] = labels[labelService]
 	out := make(profiles.Labels, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, profiles.Label{Name: name, Value: all[name]})
+		if all[name] != "" {
+			out = append(out, profiles.Label{Name: name, Value: all[name]})
+		}
 	}
 	return out
 }

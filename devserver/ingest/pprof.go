@@ -44,10 +44,10 @@ func check(p *googlev1.Profile) error {
 	if err := checkTypes(p, inTable); err != nil {
 		return err
 	}
-	mappings, functions, locations := map[uint64]bool{0: true}, map[uint64]bool{}, map[uint64]bool{}
+	mappings, functions, locations := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	for _, m := range p.Mapping {
 		if mappings[m.Id] {
-			return refuse(ReasonMalformed, "mapping ID %d is 0 or there twice", m.Id)
+			return refuse(ReasonMalformed, "mapping ID %d is there twice", m.Id)
 		}
 		mappings[m.Id] = true
 		if !inTable(m.Filename, m.BuildId) {
@@ -68,7 +68,7 @@ func check(p *googlev1.Profile) error {
 			return refuse(ReasonMalformed, "location ID %d is 0 or there twice", l.Id)
 		}
 		locations[l.Id] = true
-		if !mappings[l.MappingId] {
+		if l.MappingId != 0 && !mappings[l.MappingId] {
 			return refuse(ReasonMalformed, "location %d refers to mapping %d, which is not in the profile", l.Id, l.MappingId)
 		}
 		for _, line := range l.Line {
@@ -99,19 +99,13 @@ func checkTypes(p *googlev1.Profile, inTable func(...int64) bool) error {
 	if len(p.SampleType) == 0 {
 		return refuse(ReasonMalformed, "profile has no sample type")
 	}
-	types := map[[2]string]bool{}
 	for i, t := range p.SampleType {
 		if !inTable(t.Type, t.Unit) {
 			return refuse(ReasonMalformed, "sample type %d refers to a string that is not in the table", i)
 		}
-		name := [2]string{p.StringTable[t.Type], p.StringTable[t.Unit]}
-		if strings.Contains(name[0], "-") {
-			return refuse(ReasonSampleType, "sample type %q has a '-': use an underscore", name[0])
+		if name := p.StringTable[t.Type]; strings.Contains(name, "-") {
+			return refuse(ReasonSampleType, "sample type %q has a '-': use an underscore", name)
 		}
-		if types[name] {
-			return refuse(ReasonMalformed, "sample type %q in %q is there twice", name[0], name[1])
-		}
-		types[name] = true
 	}
 	return nil
 }
@@ -148,11 +142,11 @@ func newStacks(p *googlev1.Profile) *stacks {
 			}
 			x.of[l.Id] = append(x.of[l.Id], place)
 		}
-		for _, line := range l.Line {
+		for i, line := range l.Line {
 			f := functions[line.FunctionId]
 			add(profiles.Frame{
 				Function: cmp.Or(text(f.Name), text(f.SystemName)), SystemName: text(f.SystemName), File: text(f.Filename),
-				Line: line.Line, Mapping: object, BuildID: buildID,
+				StartLine: f.StartLine, Line: line.Line, Mapping: object, BuildID: buildID, Inlined: i < len(l.Line)-1,
 			})
 		}
 		if len(l.Line) == 0 { // no symbols: as the server shows it, object and address

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	googlev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
+	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
 )
 
 func TestRefusedLabels(t *testing.T) {
@@ -35,6 +36,8 @@ func TestRefusedLabels(t *testing.T) {
 		{"same label twice", []string{"__name__", "gpu", "a", "1", "a", "1"}, ReasonDuplicateLabel},
 		{"30 labels", many(30), ""},
 		{"31 labels", many(31), ReasonTooManyLabels},
+		{"30 labels and a session", append(many(30), "__session_id__", "x"), ""},
+		{"30 labels and a delta", append(many(30), "__delta__", "false"), ReasonTooManyLabels},
 		{"long label name", []string{"__name__", "gpu", strings.Repeat("n", 1024), ""}, ""},
 		{"longer label name", []string{"__name__", "gpu", strings.Repeat("n", 1025), ""}, ReasonLabelNameLong},
 		{"long label value", []string{"__name__", "gpu", "v", strings.Repeat("n", 2048)}, ""},
@@ -72,7 +75,8 @@ func TestRefusedContent(t *testing.T) {
 		{"sample type with -", func(p *googlev1.Profile) { p.StringTable[1] = "alloc-bytes" }, ReasonSampleType},
 		{"sample type with . and space", func(p *googlev1.Profile) { p.StringTable[1] = "alloc. bytes" }, ""},
 		{"empty sample type", func(p *googlev1.Profile) { p.StringTable[1], p.StringTable[2] = "", "" }, ""},
-		{"same sample type twice", func(p *googlev1.Profile) { p.SampleType[1] = p.SampleType[0] }, ReasonMalformed},
+		{"same sample type twice", func(p *googlev1.Profile) { p.SampleType[1] = p.SampleType[0] }, ""},
+		{"no sample type", func(p *googlev1.Profile) { p.SampleType, p.Sample = nil, nil }, ReasonMalformed},
 		{"string that is not UTF-8 and not used", func(p *googlev1.Profile) { p.StringTable = append(p.StringTable, "a\xc3") }, ReasonInvalidUTF8},
 		{"string 0 not empty", func(p *googlev1.Profile) { p.StringTable[0] = "x" }, ReasonMalformed},
 		{"no strings", func(p *googlev1.Profile) { p.StringTable = nil }, ReasonMalformed},
@@ -84,15 +88,18 @@ func TestRefusedContent(t *testing.T) {
 		{"function 0 in a line", func(p *googlev1.Profile) { p.Location[0].Line[0].FunctionId = 0 }, ReasonMalformed},
 		{"function with ID 0", func(p *googlev1.Profile) { p.Function[0].Id = 0 }, ReasonMalformed},
 		{"absent mapping", func(p *googlev1.Profile) { p.Location[0].MappingId = 9 }, ReasonMalformed},
+		{"mapping with ID 0, its locations too", func(p *googlev1.Profile) {
+			p.Mapping[0].Id, p.Location[0].MappingId, p.Location[1].MappingId = 0, 0, 0
+		}, ""},
 		{"mapping with ID 0", func(p *googlev1.Profile) { p.Mapping[0].Id = 0 }, ReasonMalformed},
 		{"name not in the table", func(p *googlev1.Profile) { p.Function[0].Name = 99 }, ReasonMalformed},
 		{"negative string", func(p *googlev1.Profile) { p.Mapping[0].BuildId = -1 }, ReasonMalformed},
 		{"sample type not in the table", func(p *googlev1.Profile) { p.SampleType[0].Unit = 99 }, ReasonMalformed},
 		{"period type not in the table", func(p *googlev1.Profile) { p.PeriodType.Type = 99 }, ReasonMalformed},
 		{"sample label not in the table", func(p *googlev1.Profile) { p.Sample[0].Label = label(99, 1) }, ReasonMalformed},
-		{"sample label twice", func(p *googlev1.Profile) {
-			p.Sample[0].Label = label(strStream, strSeven, strStream, strSeven)
-		}, ReasonDuplicateLabel},
+		{"sample label twice and one without a name", func(p *googlev1.Profile) {
+			p.Sample[0].Label = label(strStream, strSeven, strStream, 1, 0, strSeven)
+		}, ""},
 		{"sample label with a long value", func(p *googlev1.Profile) {
 			p.StringTable[strSeven] = strings.Repeat("7", 2049)
 			p.Sample[0].Label = label(strStream, strSeven)
@@ -189,6 +196,8 @@ func TestRefusedBytes(t *testing.T) {
 func TestNilSeries(t *testing.T) {
 	_, err := convert(t, nil)
 	wantRefusal(t, err, ReasonMissingName, connect.CodeInvalidArgument)
+	_, err = Convert(&pushv1.RawProfileSeries{Labels: push(nil, "__name__", "gpu").Labels}, now)
+	wantRefusal(t, err, ReasonNoProfiles, connect.CodeInvalidArgument)
 	if got, err := convert(t, push(nil, "__name__", "gpu")); got != nil || err == nil {
 		t.Errorf("got %v, %v", got, err)
 	}

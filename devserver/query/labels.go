@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
@@ -37,17 +39,19 @@ func (s *Service) ProfileTypes(_ context.Context, r *connect.Request[querierv1.P
 	return connect.NewResponse(answer), nil
 }
 
-// LabelNames lists the names of the labels in the window. Names that are not identifiers are listed too, where Pyroscope hides
-// them unless it is asked for with a header: a selector can quote them.
+// LabelNames lists the names of the labels in the window, as far as the client can know them.
 func (s *Service) LabelNames(_ context.Context, r *connect.Request[typesv1.LabelNamesRequest]) (*connect.Response[typesv1.LabelNamesResponse], error) {
 	series, err := s.series(r.Msg.Matchers, r.Msg.Start, r.Msg.End)
 	if err != nil {
 		return nil, err
 	}
 	names := map[string]bool{}
+	isKnown := knownTo(r.Header())
 	for _, labels := range series {
 		for _, label := range labels {
-			names[label.Name] = true
+			if isKnown(label.Name) {
+				names[label.Name] = true
+			}
 		}
 	}
 	return connect.NewResponse(&typesv1.LabelNamesResponse{Names: slices.Sorted(maps.Keys(names))}), nil
@@ -71,11 +75,11 @@ func (s *Service) Series(_ context.Context, r *connect.Request[querierv1.SeriesR
 	if err != nil {
 		return nil, err
 	}
-	sets := map[string]profiles.Labels{}
+	sets, isKnown := map[string]profiles.Labels{}, knownTo(r.Header())
 	for _, labels := range series {
-		if len(r.Msg.LabelNames) > 0 {
-			labels = slices.DeleteFunc(slices.Clone(labels), func(l profiles.Label) bool { return !slices.Contains(r.Msg.LabelNames, l.Name) })
-		}
+		labels = slices.DeleteFunc(slices.Clone(labels), func(l profiles.Label) bool {
+			return !isKnown(l.Name) || len(r.Msg.LabelNames) > 0 && !slices.Contains(r.Msg.LabelNames, l.Name)
+		})
 		if len(labels) > 0 {
 			sets[labels.Key()] = labels
 		}
@@ -85,6 +89,15 @@ func (s *Service) Series(_ context.Context, r *connect.Request[querierv1.SeriesR
 		answer.LabelsSet = append(answer.LabelsSet, &typesv1.Labels{Labels: pairs(sets[key])})
 	}
 	return connect.NewResponse(answer), nil
+}
+
+// knownTo says which names of labels a client hears of: those that are identifiers, and others if it says in its Accept header
+// that it can quote them, as Pyroscope asks of its clients.
+func knownTo(header http.Header) func(name string) bool {
+	if strings.Contains(strings.Join(header.Values("Accept"), ","), "allow-utf8-labelnames=true") {
+		return func(string) bool { return true }
+	}
+	return func(name string) bool { return identifier.FindString(name) == name }
 }
 
 func (s *Service) values(name string, matchers []string, start, end int64) ([]string, error) {

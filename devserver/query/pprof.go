@@ -10,18 +10,19 @@ import (
 	"github.com/vramprof/vramprof/internal/profiles"
 )
 
-// merger sums samples by their stacks into one pprof profile that keeps functions, files, lines and objects. An inlined call
-// is a location of its own, as the store has it.
+// merger sums samples by their stacks into one pprof profile that keeps functions, files, lines, inlining and objects.
 type merger struct {
 	profile   *googlev1.Profile
 	strings   map[string]int64
-	functions map[[3]string]uint64
+	functions map[profiles.Frame]uint64 // by what of a frame is its function's
 	mappings  map[[2]string]uint64
-	locations map[profiles.Frame]uint64
+	frames    map[profiles.Frame]uint64
+	locations map[string]uint64 // by its frames
 	stacks    map[string]*googlev1.Sample
 
 	// Scratch of add.
-	known []uint64 // by frame of the profile at hand: its location, 0 where not asked for yet
+	known []uint64 // by frame of the profile at hand: the location that it is alone, 0 where not asked for yet
+	lines []byte   // of the location at hand
 	ids   []uint64 // of the stack at hand
 	key   []byte   // of the stack at hand
 }
@@ -30,9 +31,10 @@ type merger struct {
 func newMerger(of *typesv1.ProfileType, start, end int64) *merger {
 	m := &merger{
 		strings:   map[string]int64{"": 0},
-		functions: map[[3]string]uint64{},
+		functions: map[profiles.Frame]uint64{},
 		mappings:  map[[2]string]uint64{},
-		locations: map[profiles.Frame]uint64{},
+		frames:    map[profiles.Frame]uint64{},
+		locations: map[string]uint64{},
 		stacks:    map[string]*googlev1.Sample{},
 	}
 	m.profile = &googlev1.Profile{StringTable: []string{""}}
@@ -49,11 +51,20 @@ func (m *merger) add(p *profiles.Selected) {
 	m.known = append(m.known[:0], make([]uint64, len(p.Frames))...)
 	for _, s := range p.Stacks {
 		m.ids, m.key = m.ids[:0], m.key[:0]
-		for _, f := range s.Frames {
-			if m.known[f] == 0 {
-				m.known[f] = m.location(p.Frames[f])
+		for rest := s.Frames; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && p.Frames[rest[n-1]].Inlined {
+				n++
 			}
-			m.ids, m.key = append(m.ids, m.known[f]), binary.AppendUvarint(m.key, m.known[f])
+			id := m.known[rest[0]]
+			if id == 0 || n > 1 {
+				id = m.location(p.Frames, rest[:n])
+			}
+			if n == 1 {
+				m.known[rest[0]] = id
+			}
+			m.ids, m.key = append(m.ids, id), binary.AppendUvarint(m.key, id)
+			rest = rest[n:]
 		}
 		sample := m.stacks[string(m.key)]
 		if sample == nil {
@@ -65,15 +76,26 @@ func (m *merger) add(p *profiles.Selected) {
 	}
 }
 
-func (m *merger) location(f profiles.Frame) uint64 {
-	if id, known := m.locations[f]; known {
+// location is of one frame, after those that are inlined into it.
+func (m *merger) location(frames []profiles.Frame, places []uint32) uint64 {
+	m.lines = m.lines[:0]
+	for _, place := range places {
+		f := frames[place]
+		if m.frames[f] == 0 {
+			m.frames[f] = uint64(len(m.frames)) + 1
+		}
+		m.lines = binary.AppendUvarint(m.lines, m.frames[f])
+	}
+	if id, known := m.locations[string(m.lines)]; known {
 		return id
 	}
 	id := uint64(len(m.profile.Location)) + 1
-	m.locations[f] = id
-	m.profile.Location = append(m.profile.Location, &googlev1.Location{
-		Id: id, MappingId: m.mapping(f), Line: []*googlev1.Line{{FunctionId: m.function(f), Line: f.Line}},
-	})
+	m.locations[string(m.lines)] = id
+	location := &googlev1.Location{Id: id, MappingId: m.mapping(frames[places[0]])}
+	for _, place := range places {
+		location.Line = append(location.Line, &googlev1.Line{FunctionId: m.function(frames[place]), Line: frames[place].Line})
+	}
+	m.profile.Location = append(m.profile.Location, location)
 	return id
 }
 
@@ -95,15 +117,14 @@ func (m *merger) mapping(f profiles.Frame) uint64 {
 }
 
 func (m *merger) function(f profiles.Frame) uint64 {
-	name := nameOf(f)
-	key := [3]string{name, f.SystemName, f.File}
+	key := profiles.Frame{Function: nameOf(f), SystemName: f.SystemName, File: f.File, StartLine: f.StartLine}
 	if id, known := m.functions[key]; known {
 		return id
 	}
 	id := uint64(len(m.profile.Function)) + 1
 	m.functions[key] = id
 	m.profile.Function = append(m.profile.Function, &googlev1.Function{
-		Id: id, Name: m.text(name), SystemName: m.text(f.SystemName), Filename: m.text(f.File),
+		Id: id, Name: m.text(key.Function), SystemName: m.text(f.SystemName), Filename: m.text(f.File), StartLine: f.StartLine,
 	})
 	return id
 }

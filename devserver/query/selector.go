@@ -37,8 +37,8 @@ func (s Selector) Matches(labels profiles.Labels) bool {
 	return true
 }
 
-// ParseSelector reads a selector like {service_name="llm", version=~"v1|v2", "k8s.pod.name"!=""}. The braces must be there;
-// {} selects everything. Names that are not identifiers, and every value, are quoted with ", ' or `, with Go's escapes in
+// ParseSelector reads a selector like {service_name="llm", version=~"v1|v2", "k8s.pod.name"!=""}. {} selects everything. The
+// name of the profile may stand before the braces or instead of them, or quoted within them, as in gpu{version="v1"}. Names that are not identifiers, and every value, are quoted with ", ' or `, with Go's escapes in
 // the first two. A pattern is RE2 and must match the whole value.
 func ParseSelector(text string) (Selector, error) {
 	switch {
@@ -60,10 +60,18 @@ func ParseSelector(text string) (Selector, error) {
 type parser struct{ rest string }
 
 func (p *parser) selector() (Selector, error) {
+	var selector Selector
+	p.space()
+	if name := metric.FindString(p.rest); name != "" {
+		p.rest = p.rest[len(name):]
+		selector = append(selector, matcher{name: "__name__", value: name})
+		if p.space(); p.rest == "" {
+			return selector, nil
+		}
+	}
 	if !p.take("{") {
 		return nil, fmt.Errorf("expected {")
 	}
-	var selector Selector
 	for !p.take("}") {
 		m, err := p.matcher()
 		if err != nil {
@@ -84,7 +92,10 @@ func (p *parser) selector() (Selector, error) {
 	return selector, nil
 }
 
-var identifier = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*`)
+var (
+	identifier = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*`)
+	metric     = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*`)
+)
 
 func (p *parser) matcher() (matcher, error) {
 	p.space()
@@ -98,6 +109,9 @@ func (p *parser) matcher() (matcher, error) {
 		}
 		if m.name == "" {
 			return m, fmt.Errorf("the name of a label is empty")
+		}
+		if p.space(); strings.HasPrefix(p.rest, ",") || strings.HasPrefix(p.rest, "}") {
+			return matcher{name: "__name__", value: m.name}, nil
 		}
 	}
 	isPattern := false

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSelector(t *testing.T) {
-	labels := profiles.Labels{{Name: "empty", Value: ""}, {Name: "k8s.pod.name", Value: `a "b"\c`}, {Name: "service_name", Value: "llm\nserver"}, {Name: "version", Value: "v1"}}
+	labels := profiles.Labels{{Name: "__name__", Value: "odd:name"}, {Name: "empty", Value: ""}, {Name: "k8s.pod.name", Value: `a "b"\c`}, {Name: "service_name", Value: "llm\nserver"}, {Name: "version", Value: "v1"}}
 	for _, row := range []struct {
 		name, selector string
 		want           bool
@@ -42,6 +42,10 @@ func TestSelector(t *testing.T) {
 		{"hexadecimal escape", `{version="\x761"}`, true},
 		{"single quotes", `{'k8s.pod.name'='a "b"\\c'}`, true},
 		{"raw quotes", "{\"k8s.pod.name\"=`a \"b\"\\c`}", true},
+		{"name of the profile", `gpu{version="v1"}`, false},
+		{"name of the profile, alone", ` odd:name `, true},
+		{"name of the profile, quoted", `{"odd:name", version="v1"}`, true},
+		{"name of the profile, quoted, last", `{version="v1", "odd:name" }`, true},
 		{"braces and commas in a value", `{version!="},{"}`, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -97,7 +101,7 @@ func FuzzParseSelector(f *testing.F) {
 		if name == "" || len(name)+len(value) > 1000 {
 			return
 		}
-		labels := profiles.Labels{{Name: name, Value: value}}
+		labels := profiles.Labels{{Name: "__name__", Value: "odd:name"}, {Name: name, Value: value}}
 		for operator, want := range map[string]bool{"=": true, "!=": false} {
 			text := "{" + quote(name) + operator + quote(value) + "}"
 			selector, err := ParseSelector(text)

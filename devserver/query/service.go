@@ -107,7 +107,7 @@ func (s *Service) SelectSeries(ctx context.Context, r *connect.Request[querierv1
 		return nil, invalid(err)
 	}
 	t := &timeline{start: r.Msg.Start, end: r.Msg.End, step: int64(r.Msg.Step * 1000), groupBy: r.Msg.GroupBy}
-	from, to := (t.start-t.step+1)*millisecond, (t.end+1)*millisecond-1
+	from, to := (t.start-t.step)*millisecond, (t.end+1)*millisecond-1
 	if err := s.totals(ctx, r.Msg, from, to, t.add); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,13 @@ func (s *Service) merge(ctx context.Context, of selection) (*googlev1.Profile, e
 		return nil, invalid(err)
 	}
 	m := newMerger(profileType, of.GetStart(), of.GetEnd())
-	return m.profile, s.visit(ctx, of, from, to, m.add)
+	if err := s.visit(ctx, of, from, to, m.add); err != nil {
+		return nil, err
+	}
+	if len(m.profile.Sample) == 0 {
+		return &googlev1.Profile{}, nil
+	}
+	return m.profile, nil
 }
 
 // visit gives every selected profile to a function. Its errors are Connect's.
@@ -249,10 +255,11 @@ func window(start, end int64) (from, to int64, err error) {
 	return start * millisecond, (end+1)*millisecond - 1, nil
 }
 
-// parseProfileType reads name:sample type:sample unit:period type:period unit, and Pyroscope's older form that ends in :delta.
+// parseProfileType reads name:sample type:sample unit:period type:period unit. A sixth part, which was :delta in older versions,
+// says nothing.
 func parseProfileType(id string) (*typesv1.ProfileType, error) {
 	parts := strings.Split(id, ":")
-	if len(parts) != 5 && (len(parts) != 6 || parts[5] != "delta") {
+	if len(parts) != 5 && len(parts) != 6 {
 		return nil, fmt.Errorf("profile_typeID %q: expected name:sample_type:sample_unit:period_type:period_unit, as ProfileTypes lists them", id)
 	}
 	return &typesv1.ProfileType{

@@ -100,6 +100,7 @@ func TestWindowCountsBothEndsAndOneType(t *testing.T) {
 		{"both ends", allocBytes, `{service_name="llm"}`, 2 + 16},
 		{"every service", allocBytes, `{}`, 2 + 8 + 16},
 		{"another type", inUseBytes, `{}`, 4},
+		{"a type as older versions called it", inUseBytes + ":delta", `{}`, 4},
 		{"a type that nobody pushed", "a:b:c:d:e", `{}`, 0},
 		{"nothing selected", allocBytes, `{version="v3"}`, 0},
 	} {
@@ -261,7 +262,7 @@ func TestSelectSeries(t *testing.T) {
 	second := int64(1_000_000_000)
 	from := noon * millisecond
 	s := New(memory{
-		at(from-15*second, allocBytes, "llm", "v1", map[string]int64{"a": 1}), // of the step before the first
+		at(from-15*second, allocBytes, "llm", "v1", map[string]int64{"a": 1}), // at the start of the first step, which counts
 		at(from-15*second+millisecond, allocBytes, "llm", "v1", map[string]int64{"a": 2}),
 		at(from, allocBytes, "llm", "v1", map[string]int64{"a": 4}),
 		at(from+millisecond, allocBytes, "llm", "v1", map[string]int64{"a": 8, "b": 16}),
@@ -276,9 +277,9 @@ func TestSelectSeries(t *testing.T) {
 		step    float64
 		want    []string
 	}{
-		{"one line", nil, 0, 15, []string{": 0=6 15=56 45=64"}},
-		{"by version", []string{"version"}, 0, 15, []string{": 45=64", "version=v1: 0=6 15=24", "version=v2: 15=32"}},
-		{"by two labels", []string{"service_name", "version"}, 0, 15, []string{"service_name=llm: 45=64", "service_name=llm version=v1: 0=6 15=24", "service_name=llm version=v2: 15=32"}},
+		{"one line", nil, 0, 15, []string{": 0=7 15=56 45=64"}},
+		{"by version", []string{"version"}, 0, 15, []string{": 45=64", "version=v2: 15=32", "version=v1: 0=7 15=24"}},
+		{"by two labels", []string{"service_name", "version"}, 0, 15, []string{"service_name=llm: 45=64", "service_name=llm version=v2: 15=32", "service_name=llm version=v1: 0=7 15=24"}},
 		{"the greatest two", []string{"version"}, 2, 15, []string{": 45=64", "version=v2: 15=32"}},
 		{"a part of a second", nil, 0, 0.5, []string{": 0=4 0.5=24 15=32 40=64 46=128"}},
 		{"a step longer than the window", nil, 0, 3600, []string{": 0=7"}},
@@ -351,6 +352,60 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// A name that is no identifier is told to those who can quote it. Without a window, the types of any time are listed.
+func TestNamesThatAreNoIdentifiers(t *testing.T) {
+	p := at(noon*millisecond, allocBytes, "llm", "", nil)
+	p.Labels = slices.Insert(p.Labels, 1, profiles.Label{Name: "k8s.pod.name", Value: "a"})
+	s := New(memory{p})
+	for accept, want := range map[string][]string{
+		"":                                {profileTypeLabel, "service_name"},
+		"*/*; allow-utf8-labelnames=true": {profileTypeLabel, "k8s.pod.name", "service_name"},
+	} {
+		names := connect.NewRequest(&typesv1.LabelNamesRequest{Start: noon, End: noon})
+		series := connect.NewRequest(&querierv1.SeriesRequest{Start: noon, End: noon})
+		names.Header().Set("Accept", accept)
+		series.Header().Set("Accept", accept)
+		gotNames, err := s.LabelNames(t.Context(), names)
+		if err != nil || !slices.Equal(gotNames.Msg.Names, want) {
+			t.Errorf("%q: %v, %v", accept, gotNames, err)
+		}
+		gotSeries, err := s.Series(t.Context(), series)
+		if err != nil || len(gotSeries.Msg.LabelsSet[0].Labels) != len(want) {
+			t.Errorf("%q: %v, %v", accept, gotSeries, err)
+		}
+	}
+	if types := ask(t, s.ProfileTypes, &querierv1.ProfileTypesRequest{}); len(types.ProfileTypes) != 1 || types.ProfileTypes[0].ID != allocBytes {
+		t.Errorf("the types of any time are %v", types)
+	}
+}
+
+func TestInlinedCallsStayInTheirLocation(t *testing.T) {
+	p := at(noon*millisecond, allocBytes, "llm", "", nil)
+	p.Frames = []profiles.Frame{{Function: "leaf", Line: 1, Inlined: true}, {Function: "middle", Line: 2, Inlined: true}, {Function: "root", Line: 3, StartLine: 2}, {Function: "root", Line: 4, StartLine: 2}}
+	p.Stacks = []profiles.Stack{{Frames: []uint32{0, 1, 2, 3}, Value: 5}, {Frames: []uint32{2, 3}, Value: 7}, {Frames: []uint32{1, 2, 3}, Value: 9}, {Frames: []uint32{0, 1, 2, 3}, Value: 1}}
+	s := New(memory{p, p})
+	answer := ask(t, s.SelectMergeProfile, &querierv1.SelectMergeProfileRequest{ProfileTypeID: allocBytes, LabelSelector: "{}", Start: noon, End: noon})
+	var got []string
+	for _, sample := range answer.Sample {
+		line := fmt.Sprint(sample.Value[0])
+		for _, id := range sample.LocationId {
+			for i, l := range answer.Location[id-1].Line {
+				line += fmt.Sprint([]string{" ", "<"}[min(i, 1)], answer.StringTable[answer.Function[l.FunctionId-1].Name], l.Line)
+			}
+		}
+		got = append(got, line)
+	}
+	if want := []string{"12 leaf1<middle2<root3 root4", "14 root3 root4", "18 middle2<root3 root4"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if f := answer.Function[2]; len(answer.Function) != 3 || f.StartLine != 2 {
+		t.Errorf("the functions are %v", answer.Function)
+	}
+	if none := ask(t, s.SelectMergeProfile, &querierv1.SelectMergeProfileRequest{ProfileTypeID: inUseBytes, LabelSelector: "{}", Start: noon, End: noon}); len(none.SampleType) != 0 {
+		t.Errorf("of nothing the profile is empty, not %v", none)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	s := New(memory{})
 	merge := func(change func(*querierv1.SelectMergeStacktracesRequest)) error {
@@ -378,7 +433,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"empty selector", merge(func(r *request) { r.LabelSelector = "" }), bad, "{} selects everything"},
 		{"no type", merge(func(r *request) { r.ProfileTypeID = "" }), bad, "profile_typeID"},
-		{"type of six parts", merge(func(r *request) { r.ProfileTypeID += ":x" }), bad, "profile_typeID"},
+		{"type of seven parts", merge(func(r *request) { r.ProfileTypeID += ":delta:x" }), bad, "profile_typeID"},
 		{"no time", merge(func(r *request) { r.Start = 0 }), bad, "missing time range"},
 		{"nanoseconds", merge(func(r *request) { r.Start, r.End = noon*millisecond, noon*millisecond }), bad, "milliseconds"},
 		{"turned round", merge(func(r *request) { r.End-- }), bad, "after its end"},

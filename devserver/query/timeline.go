@@ -24,7 +24,8 @@ type line struct {
 }
 
 // add adds one value. The point at t holds what came in (t-step, t]; the points are at start, start+step and on, up to the end,
-// so that the first is of the step before the window, and what is left of the window after the last point is in none.
+// so that the first is of the step before the window, with both ends of it, and what is left of the window after the last
+// point is in none.
 func (t *timeline) add(labels profiles.Labels, atNanos, value int64) {
 	at := t.start
 	if since := atNanos/millisecond - t.start; since > 0 {
@@ -52,12 +53,12 @@ func (t *timeline) add(labels profiles.Labels, atNanos, value int64) {
 	l.total += value
 }
 
-// series are the lines by their labels, or, if limit is positive, the greatest of them, greatest first.
+// series are the lines, or as many as limit if it is positive, greatest first and then by their labels.
 func (t *timeline) series(limit int64) []*typesv1.Series {
 	var all []*typesv1.Series
 	keys := slices.Sorted(maps.Keys(t.lines))
+	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(t.lines[b].total, t.lines[a].total) })
 	if limit > 0 {
-		slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(t.lines[b].total, t.lines[a].total) })
 		keys = keys[:min(int64(len(keys)), limit)]
 	}
 	for _, key := range keys {

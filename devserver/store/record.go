@@ -101,7 +101,11 @@ func encodeBody(frames []profiles.Frame, samples []profiles.Sample) []byte {
 			}
 			list = binary.AppendUvarint(list, place)
 		}
-		list = binary.AppendVarint(list, f.Line)
+		inlined := uint64(0)
+		if f.Inlined {
+			inlined = 1
+		}
+		list = binary.AppendUvarint(binary.AppendVarint(binary.AppendVarint(list, f.Line), f.StartLine), inlined)
 	}
 	b := append(binary.AppendUvarint(nil, uint64(len(places))), table...)
 	b = append(binary.AppendUvarint(b, uint64(len(frames))), list...)
@@ -190,9 +194,12 @@ func decodeBody(body string, series, of int) ([]profiles.Frame, []profiles.Stack
 		r.bad = true
 		return ""
 	}
-	frames := make([]profiles.Frame, r.count(6))
+	frames := make([]profiles.Frame, r.count(8))
 	for i := range frames {
-		frames[i] = profiles.Frame{Function: pick(), SystemName: pick(), File: pick(), Mapping: pick(), BuildID: pick(), Line: r.varint()}
+		frames[i] = profiles.Frame{
+			Function: pick(), SystemName: pick(), File: pick(), Mapping: pick(), BuildID: pick(),
+			Line: r.varint(), StartLine: r.varint(), Inlined: r.uvarint() == 1,
+		}
 	}
 	n := r.count(1 + of)
 	stacks := make([]profiles.Stack, 0, n)

@@ -62,11 +62,13 @@ type Frame struct {
 	Function, SystemName string
 	// File is the path of the source, or empty.
 	File string
-	// Line is counted from 1; 0 is unknown.
-	Line int64
+	// Line is counted from 1, and StartLine is that of the function; 0 is unknown.
+	Line, StartLine int64
 	// Mapping is the path of the object that holds the code, and BuildID its
 	// build ID in hex; either may be empty.
 	Mapping, BuildID string
+	// Inlined says that the code is in the function of the next frame of the stack.
+	Inlined bool
 }
 
 // Profile is what one push said of several series at one time: they share stacks.
