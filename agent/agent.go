@@ -1,9 +1,10 @@
 // Package agent wires the stations that an allocation passes: it finds processes that use a GPU, attaches to their
 // driver, and turns what the kernel half counts into one window of samples per interval.
 //
-// The stations, packages below this one, do not know each other; what one gives is handed on here. Three goroutines share
-// the state under one lock: the kernel's events (discover.go), the kernel half's records (collect.go), and the loading of
-// unwind rows (unwind.go). Drain (drain.go) closes an interval.
+// The stations, packages below this one, do not know each other; what one gives is handed on here. Five goroutines share
+// the state: the kernel's events and what the kernel half is told of them (discover.go), its records as they come
+// (collect.go) and as they are understood (barrier.go), and the loading of unwind rows (unwind.go). Drain (drain.go) closes
+// an interval.
 package agent
 
 import (
@@ -43,38 +44,42 @@ type Options struct {
 
 // Agent sees the allocations of this machine. New starts it, Close ends it.
 type Agent struct {
-	options   Options
-	log       *slog.Logger
-	mechanism attach.Mechanism
-	calls     []gpuapi.Function
-	kernel    *bpf.Kernel
-	records   *bpf.Records
-	watcher   *mappings.Watcher
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
-	loads     chan uint32   // processes whose unwind rows are wanted
-	flushed   chan struct{} // the records up to a Flush were read
-	settled   chan struct{} // no stack is pending
+	options    Options
+	log        *slog.Logger
+	mechanism  attach.Mechanism
+	calls      []gpuapi.Function
+	kernel     *bpf.Kernel
+	records    *bpf.Records
+	watcher    *mappings.Watcher
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
+	loads      chan uint32   // processes whose unwind rows are wanted
+	flushed    chan struct{} // the records up to a Flush were read
+	publishing chan struct{} // images are unpublished
+	wake       chan struct{} // records are ready
+	settled    chan struct{} // the ready records were taken
 
 	drain sync.Mutex // one Drain at a time
 
 	// The ring buffer is emptied without waiting for mu, which is held while files are read. mu is taken first, if both are.
 	inbox   sync.Mutex
-	pending []any // records not taken yet, in their order
+	pending []any // records that wait for a barrier, in their order
+	ready   []any // records whose barrier has passed; older than the pending ones
 	barrier barrier
 
-	mu       sync.Mutex
-	scanned  bool // the processes that were there at the start are known
-	table    *process.Table
-	watched  map[uint32]*watched
-	attached map[attach.Key]*attach.Attachment
-	left     map[uint32]*watched // of processes that ended or ran another program, for calls still on their way
-	rows     map[*objects.Object]bpf.Rows
-	ledger   *ledger.Ledger
-	stacks   map[stackKey]*stack
-	codes    map[codeKey]*code
-	accounts map[uint32]account
-	health   Health
+	mu          sync.Mutex
+	scanned     bool // the processes that were there at the start are known
+	table       *process.Table
+	watched     map[uint32]*watched
+	attached    map[attach.Key]*attach.Attachment
+	unpublished map[uint32]bool     // processes of which the kernel half is to be told
+	left        map[uint32]*watched // of processes that ended or ran another program, for calls still on their way
+	rows        map[*objects.Object]bpf.Rows
+	ledger      *ledger.Ledger
+	stacks      map[stackKey]*stack
+	codes       map[codeKey]*code
+	accounts    map[uint32]account
+	health      Health
 }
 
 // Health counts what went wrong, by reason, since the start.
@@ -103,8 +108,8 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		options: o, log: o.Logger, mechanism: mechanism, calls: gpuapi.CUDA(),
-		loads: make(chan uint32, 1024), flushed: make(chan struct{}, 1), settled: make(chan struct{}, 1),
-		table: process.NewTable(), watched: map[uint32]*watched{}, left: map[uint32]*watched{}, attached: map[attach.Key]*attach.Attachment{},
+		loads: make(chan uint32, 1024), flushed: make(chan struct{}, 1), publishing: make(chan struct{}, 1), wake: make(chan struct{}, 1), settled: make(chan struct{}, 1),
+		table: process.NewTable(), watched: map[uint32]*watched{}, left: map[uint32]*watched{}, unpublished: map[uint32]bool{}, attached: map[attach.Key]*attach.Attachment{},
 		rows: map[*objects.Object]bpf.Rows{}, ledger: ledger.New(), stacks: map[stackKey]*stack{}, codes: map[codeKey]*code{},
 		accounts: map[uint32]account{},
 		health:   Health{Unattached: map[string]uint64{}, Truncated: map[string]uint64{}, Unreadable: map[string]uint64{}},
@@ -136,7 +141,9 @@ func (a *Agent) start(ctx context.Context) error {
 		return err
 	}
 	ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	a.running.Add(3)
+	a.running.Add(5)
+	go func() { defer a.running.Done(); a.publishImages(ctx) }()
+	go func() { defer a.running.Done(); a.takeReady(ctx) }()
 	go func() { defer a.running.Done(); a.collect() }()
 	go func() { defer a.running.Done(); a.loadRows(ctx) }()
 	scanned := make(chan error, 1)

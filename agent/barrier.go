@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -35,29 +36,57 @@ func (a *Agent) askBarrier() {
 	a.barrier = barrier{page: page, covered: len(a.pending)}
 }
 
-// passed tells whether a new mapping of this process is the barrier, and if so takes the records before it. mu is locked.
+// passed tells whether a new mapping of this process is the barrier, and if so lets the records before it be taken.
 func (a *Agent) passed(start uint64) bool {
 	a.inbox.Lock()
 	if a.barrier.page == nil || start != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(a.barrier.page)))) {
 		a.inbox.Unlock()
 		return false
 	}
-	records := a.pending[:a.barrier.covered]
+	a.ready = append(a.ready, a.pending[:a.barrier.covered]...)
 	a.pending = a.pending[a.barrier.covered:]
 	a.endBarrier()
 	a.askBarrier()
-	settled := len(a.pending) == 0
 	a.inbox.Unlock()
-	for _, r := range records {
-		a.take(r)
-	}
-	if settled {
-		select {
-		case a.settled <- struct{}{}:
-		default:
-		}
-	}
+	a.signal(a.wake)
 	return true
+}
+
+// takeReady takes the records whose barrier has passed, until ctx ends. It gives way to events between any two.
+func (a *Agent) takeReady(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		}
+		for a.takeOne() {
+		}
+		a.signal(a.settled)
+	}
+}
+
+func (a *Agent) takeOne() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inbox.Lock()
+	if len(a.ready) == 0 {
+		a.inbox.Unlock()
+		return false
+	}
+	r := a.ready[0]
+	a.ready = a.ready[1:]
+	a.inbox.Unlock()
+	a.take(r)
+	return true
+}
+
+// signal wakes whoever waits on a channel of one place.
+func (a *Agent) signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 func (a *Agent) endBarrier() {
@@ -83,9 +112,9 @@ func (a *Agent) settle() error {
 		a.log.Warn("the kernel half's records are read slowly: some stacks of this interval may be missing")
 	}
 	for {
-		a.mu.Lock() // while records are being taken, it is locked
+		a.mu.Lock() // while a record is being taken, it is locked
 		a.inbox.Lock()
-		left := len(a.pending)
+		left := len(a.pending) + len(a.ready)
 		a.inbox.Unlock()
 		a.mu.Unlock()
 		if left == 0 {
@@ -102,14 +131,11 @@ func (a *Agent) settle() error {
 
 // takeAll takes the pending records without a barrier.
 func (a *Agent) takeAll() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.inbox.Lock()
-	records := a.pending
+	a.ready = append(a.ready, a.pending...)
 	a.pending = nil
 	a.endBarrier()
 	a.inbox.Unlock()
-	for _, r := range records {
-		a.take(r)
+	for a.takeOne() {
 	}
 }

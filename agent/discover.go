@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -189,24 +190,75 @@ func (a *Agent) findPython(pid uint32, w *watched, o *objects.Object, m process.
 	w.python = bpf.NewPython(o.Python.Layout, o.Python.Runtime+bias)
 }
 
-// publish tells the kernel half what is known of a process now.
+// publish has the kernel half told what is known of a process: of its Python at once, of its mappings soon.
 func (a *Agent) publish(pid uint32) {
-	w, p := a.watched[pid], a.table.Get(pid)
-	if w == nil || p == nil {
-		return
-	}
-	start, err := startStack(pid)
-	if err != nil {
-		return // it is gone; its end is on its way
-	}
-	image := bpf.Image{StartStack: start, Python: w.python}
-	if w.gpu {
-		for _, m := range p.Now().Mappings {
-			image.Mappings = append(image.Mappings, a.imageMapping(pid, m))
+	w := a.watched[pid]
+	if w.python != nil {
+		if start, err := startStack(pid); err == nil { // else it is gone, and its end is on its way
+			if err := a.kernel.SetPython(pid, start, w.python); err != nil {
+				a.note(w, "Python is not walked in this process", "pid", pid, "error", err)
+			}
 		}
 	}
-	if err := a.kernel.SetImage(pid, image); err != nil {
+	if w.gpu {
+		a.unpublished[pid] = true
+		a.signal(a.publishing)
+	}
+}
+
+// publishImages tells the kernel half of mappings, until ctx ends. What changes meanwhile is told in the next round, and
+// a round's processes are told at the same time, since all wait for the same thing.
+func (a *Agent) publishImages(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.publishing:
+		}
+		a.mu.Lock()
+		round := a.unpublished
+		a.unpublished = map[uint32]bool{}
+		a.mu.Unlock()
+		var all sync.WaitGroup
+		for pid := range round {
+			all.Go(func() { a.publishImage(pid) })
+		}
+		all.Wait()
+	}
+}
+
+func (a *Agent) publishImage(pid uint32) {
+	a.mu.Lock()
+	w, p := a.watched[pid], a.table.Get(pid)
+	if w == nil || p == nil {
+		a.mu.Unlock()
+		return
+	}
+	image := bpf.Image{Python: w.python}
+	var err error
+	if image.StartStack, err = startStack(pid); err != nil {
+		a.mu.Unlock()
+		return // it is gone; its end is on its way
+	}
+	for _, m := range p.Now().Mappings {
+		image.Mappings = append(image.Mappings, a.imageMapping(pid, m))
+	}
+	a.mu.Unlock()
+
+	err = a.kernel.SetImage(pid, image)
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
 		a.note(w, "stacks of this process are finished by user space", "pid", pid, "error", err)
+	}
+	if a.watched[pid] != w { // it ended, or runs another program, meanwhile
+		if err := a.kernel.DeleteImage(pid); err != nil {
+			a.log.Warn("forget process", "pid", pid, "error", err)
+		}
+		if a.watched[pid] != nil {
+			a.publish(pid)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func (a *Agent) nameFrames(ctx context.Context, stacks [][]frame) [][]profile.Fr
 			case f.code != nil:
 				python = append(python, symbols.Python{Code: f.code.symbol, Instruction: f.instruction})
 			case f.object != nil:
-				native = append(native, symbols.Native{BuildID: f.object.ID, Object: f.object.Name, Address: f.address})
+				native = append(native, symbols.Native{BuildID: f.object.ID(), Object: f.object.Name, Address: f.address})
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (a *Agent) nameFrames(ctx context.Context, stacks [][]frame) [][]profile.Fr
 			case f.code != nil:
 				p.Lines, pythons = lines(pythons[0]), pythons[1:]
 			case f.object != nil:
-				p.Mapping = profile.Mapping{File: f.object.Name, BuildID: f.object.ID}
+				p.Mapping = profile.Mapping{File: f.object.Name, BuildID: f.object.ID()}
 				p.Lines, natives = lines(natives[0]), natives[1:]
 			default:
 				p.Mapping.File = f.file

@@ -3,7 +3,8 @@ package agent
 import (
 	"context"
 	"path"
-	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/vramprof/vramprof/agent/bpf"
 	"github.com/vramprof/vramprof/agent/process"
@@ -40,27 +41,27 @@ func (a *Agent) loadProcess(ctx context.Context, pid uint32) {
 	}
 	mapped := p.Now().Mappings
 	a.mu.Unlock()
-	changed := false
-	for _, m := range slices.Backward(mapped) { // what was mapped last is most likely to be asked for first
-		if ctx.Err() != nil {
-			return
-		}
-		if a.loadMapping(pid, m) {
-			changed = true
-			a.mu.Lock()
-			a.publish(pid)
-			a.mu.Unlock()
-		}
-	}
-	if changed {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.table.Each(func(other *process.Process) {
-			if other.PID != pid && a.watched[other.PID] != nil && a.watched[other.PID].gpu {
-				a.publish(other.PID)
+	// the kernel takes its time for each, and for all at once no longer
+	var all sync.WaitGroup
+	var changed atomic.Bool
+	for _, m := range mapped {
+		all.Go(func() {
+			if ctx.Err() == nil && a.loadMapping(pid, m) {
+				changed.Store(true)
 			}
 		})
 	}
+	all.Wait()
+	if !changed.Load() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.table.Each(func(p *process.Process) {
+		if w := a.watched[p.PID]; w != nil && w.gpu {
+			a.publish(p.PID)
+		}
+	})
 }
 
 // loadMapping loads the rows of one file. Parsing, which takes milliseconds, is done without the lock.

@@ -36,7 +36,8 @@ type Image struct {
 	Python *Python
 }
 
-// SetImage tells the programs how to unwind process tgid, from its next event on.
+// SetImage tells the programs how to unwind process tgid, from its next event on. It takes as long as LoadRows says. Two
+// calls for one process may not run at a time.
 func (k *Kernel) SetImage(tgid uint32, image Image) error {
 	if len(image.Mappings) > MaxMappings {
 		return fmt.Errorf("process %d has %d executable mappings and there is room for %d: %w", tgid, len(image.Mappings), MaxMappings, ErrNoRoom)
@@ -62,47 +63,68 @@ func (k *Kernel) SetImage(tgid uint32, image Image) error {
 	}
 
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	slot := k.images[tgid]
+	if chunks > 0 && slot == 0 {
+		var ok bool
+		if slot, ok = k.spaces.take(); !ok {
+			k.mu.Unlock()
+			return fmt.Errorf("mappings of more than %d processes: %w", k.spaces.max, ErrNoRoom)
+		}
+		k.images[tgid] = slot
+	}
+	k.mu.Unlock()
 	if chunks > 0 {
 		m, err := innerArray(chunks, spaceChunk*mappingSize, bytesOf(space))
 		if err != nil {
 			return fmt.Errorf("mappings of process %d: %w", tgid, err)
 		}
 		defer m.Close() // the outer map holds it
-		if slot == 0 {
-			var ok bool
-			if slot, ok = k.spaces.take(); !ok {
-				return fmt.Errorf("mappings of more than %d processes: %w", k.spaces.max, ErrNoRoom)
-			}
-		}
 		if err := k.objects.Spaces.Put(slot, m); err != nil {
 			return fmt.Errorf("publish mappings of process %d: %w", tgid, err)
 		}
 	}
-	k.images[tgid] = slot
-	k.generation++
 	value.Space = slot
+	return k.putImage(tgid, &value)
+}
+
+// SetPython tells the programs at once how to walk the Python threads of a process whose mappings they do not know yet. If
+// they do, SetImage is to say both.
+func (k *Kernel) SetPython(tgid uint32, startStack uint64, p *Python) error {
+	k.mu.Lock()
+	slot := k.images[tgid]
+	k.mu.Unlock()
+	if slot != 0 {
+		return nil
+	}
+	return k.putImage(tgid, &vramprofImage{StartStack: startStack, Python: p.value})
+}
+
+func (k *Kernel) putImage(tgid uint32, value *vramprofImage) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.generation++
 	value.Generation = k.generation
-	if err := k.objects.Images.Put(tgid, &value); err != nil {
+	if err := k.objects.Images.Put(tgid, value); err != nil {
 		return fmt.Errorf("publish image of process %d: %w", tgid, err)
 	}
 	return nil
 }
 
-// DeleteImage forgets a process that is gone. One that is not known is no error.
+// DeleteImage forgets a process that is gone or runs another program. One that is not known is no error.
 func (k *Kernel) DeleteImage(tgid uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	slot, known := k.images[tgid]
-	if !known {
-		return nil
-	}
-	delete(k.images, tgid)
 	err := k.objects.Images.Delete(tgid)
-	if slot != 0 {
-		err = errors.Join(err, k.objects.Spaces.Delete(slot))
-		k.spaces.put(slot)
+	if slot := k.images[tgid]; slot != 0 {
+		delete(k.images, tgid)
+		k.deletions.Go(func() { // takes as long as a Put does
+			if err := k.objects.Spaces.Delete(slot); err != nil {
+				return // the place stays taken
+			}
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.spaces.put(slot)
+		})
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("forget process %d: %w", tgid, err)

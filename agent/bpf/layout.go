@@ -15,16 +15,16 @@ type Stop uint32
 
 // The reasons. Python has the last two besides Complete and Depth.
 const (
-	Complete     = Stop(vramprofStopSTOP_COMPLETE)    // the outermost frame was reached
-	Depth        = Stop(vramprofStopSTOP_DEPTH)       // more frames than are kept
-	NoMapping    = Stop(vramprofStopSTOP_NO_MAPPING)  // an address outside every executable mapping
-	NoRows       = Stop(vramprofStopSTOP_NO_ROWS)     // a file whose unwind rows are not loaded
-	Unreadable   = Stop(vramprofStopSTOP_UNREADABLE)  // memory that could not be read
-	BadRow       = Stop(vramprofStopSTOP_BAD_ROW)     // a place that its rows cannot describe
-	BadCFA       = Stop(vramprofStopSTOP_BAD_CFA)     // a frame that would not be above the one before
-	NoImage      = Stop(vramprofStopSTOP_NO_IMAGE)    // a process that was not known yet
-	PythonLayout = Stop(vramprofStopSTOP_LAYOUT)      // a Python frame or thread state that could not be read
-	NoPython     = Stop(vramprofStopSTOP_NONE)        // no Python in this process or thread
+	Complete     = Stop(vramprofStopSTOP_COMPLETE)   // the outermost frame was reached
+	Depth        = Stop(vramprofStopSTOP_DEPTH)      // more frames than are kept
+	NoMapping    = Stop(vramprofStopSTOP_NO_MAPPING) // an address outside every executable mapping
+	NoRows       = Stop(vramprofStopSTOP_NO_ROWS)    // a file whose unwind rows are not loaded
+	Unreadable   = Stop(vramprofStopSTOP_UNREADABLE) // memory that could not be read
+	BadRow       = Stop(vramprofStopSTOP_BAD_ROW)    // a place that its rows cannot describe
+	BadCFA       = Stop(vramprofStopSTOP_BAD_CFA)    // a frame that would not be above the one before
+	NoImage      = Stop(vramprofStopSTOP_NO_IMAGE)   // a process that was not known yet
+	PythonLayout = Stop(vramprofStopSTOP_LAYOUT)     // a Python frame or thread state that could not be read
+	NoPython     = Stop(vramprofStopSTOP_NONE)       // no Python in this process or thread
 )
 
 // String gives the reason as a metric label and in a [truncated: ...] frame.

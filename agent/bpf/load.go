@@ -13,10 +13,10 @@ import (
 // Call is one function of a driver: agent/gpuapi's row in the numbers that the programs know. The probe's cookie is its
 // index in Options.Calls.
 type Call struct {
-	Role, Class, Family, API  uint8
-	SizeKind, SizeArg, Size2  uint8
-	PointerKind, PointerArg   uint8
-	Success, OutOfMemory      int32
+	Role, Class, Family, API uint8
+	SizeKind, SizeArg, Size2 uint8
+	PointerKind, PointerArg  uint8
+	Success, OutOfMemory     int32
 }
 
 // Options are fixed while the programs are loaded.
@@ -44,6 +44,7 @@ type Kernel struct {
 	spaces     slots
 	tables     slots
 	images     map[uint32]uint32 // process → slot of its space
+	deletions  sync.WaitGroup
 }
 
 // Load loads the programs and maps. Close releases them; nothing is pinned, so they also go with the process.
@@ -105,7 +106,10 @@ func Load(o Options) (*Kernel, error) {
 }
 
 // Close unloads programs and maps. Probes that still use the programs keep them alive until they are closed too.
-func (k *Kernel) Close() error { return k.objects.Close() }
+func (k *Kernel) Close() error {
+	k.deletions.Wait()
+	return k.objects.Close()
+}
 
 // Allocate gives the programs for the entry and the return of an allocating function.
 func (k *Kernel) Allocate() (entry, ret *ebpf.Program) {

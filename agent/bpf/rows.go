@@ -31,7 +31,10 @@ type Rows struct {
 	Bytes int
 }
 
-// LoadRows copies rows, sorted by address, into kernel memory, 8 bytes a row. Unload gives the memory back.
+// LoadRows copies rows, sorted by address, into kernel memory, 8 bytes a row.
+//
+// The kernel lets a change of a map of maps return only when no program uses the old state any more (synchronize_rcu in
+// maybe_wait_bpf_programs, kernel/bpf/syscall.c): ten milliseconds and more, which calls at the same time share.
 func (k *Kernel) LoadRows(rows []ehframe.Row) (Rows, error) {
 	chunks := (len(rows) + rowChunk - 1) / rowChunk
 	indexes := (chunks + indexChunk - 1) / indexChunk
@@ -65,30 +68,18 @@ func (k *Kernel) LoadRows(rows []ehframe.Row) (Rows, error) {
 	defer index.Close()
 
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	id, ok := k.tables.take()
+	k.mu.Unlock()
 	if !ok {
 		return Rows{}, fmt.Errorf("unwind rows of more than %d files: %w", k.tables.max, ErrNoRoom)
 	}
 	if err := errors.Join(k.objects.RowTables.Put(id, table), k.objects.RowIndexes.Put(id, index)); err != nil {
+		k.mu.Lock()
 		k.tables.put(id)
+		k.mu.Unlock()
 		return Rows{}, fmt.Errorf("publish unwind rows: %w", err)
 	}
 	return Rows{id: id, indexes: uint32(indexes), Bytes: chunks*rowChunk*rowSize + indexes*indexChunk*4}, nil
-}
-
-// Unload takes rows out of the kernel. Images that still name them are unwound as if the file had none.
-func (k *Kernel) Unload(r Rows) error {
-	if r.id == 0 {
-		return nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := errors.Join(k.objects.RowTables.Delete(r.id), k.objects.RowIndexes.Delete(r.id)); err != nil {
-		return fmt.Errorf("unload unwind rows: %w", err)
-	}
-	k.tables.put(r.id)
-	return nil
 }
 
 // innerArray makes an array of n elements of size bytes that holds data.

@@ -25,8 +25,6 @@ type Key struct {
 
 // Object is one ELF file. Its methods may be called from several goroutines.
 type Object struct {
-	// ID is the identity by which a symbolizer knows the file: elfobj.Identity.
-	ID string
 	// Name is the file's base name, to show.
 	Name string
 	// Python is the interpreter that the file holds; nil for none.
@@ -34,13 +32,33 @@ type Object struct {
 	// PythonProblem says why the file's Python cannot be walked, for a file that holds one; empty otherwise.
 	PythonProblem string
 
-	file *os.File
-	size int64
-	elf  *elfobj.File
+	store *Store
+	file  *os.File
+	size  int64
+	elf   *elfobj.File
+
+	identity sync.Once
+	id       string
 
 	rows  sync.Once
 	table *ehframe.Table
 	err   error
+}
+
+// ID is the identity by which a symbolizer knows the file: elfobj.Identity. Of a file without build ID that is a digest,
+// which is made on the first call. It is empty for a file that cannot be read any more.
+func (o *Object) ID() string {
+	o.identity.Do(func() {
+		id, err := o.elf.Identity()
+		if err != nil {
+			return // its frames are named by object and offset
+		}
+		o.store.mu.Lock()
+		defer o.store.mu.Unlock()
+		o.id = id
+		o.store.byID[id] = o
+	})
+	return o.id
 }
 
 // LoadBias is what to take from an address in a mapping of the file to get the address in the file's own numbering.
@@ -92,7 +110,7 @@ func NewStore() *Store {
 	return &Store{objects: map[Key]*Object{}, byID: map[string]*Object{}, refused: map[Key]error{}}
 }
 
-// ByID gives an object that was opened before, by its identity.
+// ByID gives an object by an identity that its ID has given.
 func (s *Store) ByID(id string) (*Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +142,7 @@ func (s *Store) Get(key Key, pid uint32, start, end uint64, name string) (*Objec
 			problem = err
 			continue
 		}
-		o, err := read(f, path.Base(name))
+		o, err := s.read(f, path.Base(name))
 		if err != nil {
 			f.Close()
 			err = fmt.Errorf("read %s of process %d: %w", name, pid, err)
@@ -141,38 +159,12 @@ func (s *Store) Get(key Key, pid uint32, start, end uint64, name string) (*Objec
 			continue
 		}
 		s.objects[key] = o
-		s.byID[o.ID] = o
 		return o, nil
 	}
 	return nil, fmt.Errorf("open %s of process %d: %w: %w", name, pid, ErrGone, problem)
 }
 
-// Open gives the object of a file that no process has mapped yet.
-func (s *Store) Open(name string) (*Object, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	o, err := read(f, path.Base(name))
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := Key{BuildID: string(o.elf.BuildID())}
-	if old, ok := s.objects[key]; ok && key.BuildID != "" {
-		f.Close()
-		return old, nil
-	}
-	if key.BuildID != "" {
-		s.objects[key] = o
-	}
-	s.byID[o.ID] = o
-	return o, nil
-}
-
-func read(f *os.File, name string) (*Object, error) {
+func (s *Store) read(f *os.File, name string) (*Object, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -184,11 +176,7 @@ func read(f *os.File, name string) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := e.Identity()
-	if err != nil {
-		return nil, err
-	}
-	o := &Object{ID: id, Name: name, file: f, size: info.Size(), elf: e}
+	o := &Object{Name: name, store: s, file: f, size: info.Size(), elf: e}
 	python, found, err := cpython.Recognise(pythonFile{e})
 	if err != nil {
 		o.PythonProblem = err.Error()

@@ -57,8 +57,8 @@ func TestOneBuildIsOneObject(t *testing.T) {
 	if err != nil || again != first {
 		t.Errorf("the same build in another place: %v, %v", again, err)
 	}
-	if o, ok := s.ByID(first.ID); !ok || o != first {
-		t.Errorf("by its identity %s: %v", first.ID, o)
+	if o, ok := s.ByID(first.ID()); !ok || o != first {
+		t.Errorf("by its identity %s: %v", first.ID(), o)
 	}
 	table, err := first.Rows()
 	if err != nil || table.Functions == 0 {
@@ -91,7 +91,7 @@ func TestWhatIsNoELFFile(t *testing.T) {
 	if o, err := objects.NewStore().Get(objects.Key{Inode: 7}, nobody, 0, 0, name); err == nil {
 		t.Errorf("a script is an object: %v", o)
 	}
-	if o, err := objects.NewStore().Open("/dev/null"); err == nil {
+	if o, err := objects.NewStore().Get(objects.Key{Inode: 8}, nobody, 0, 0, "/dev/null"); err == nil {
 		t.Errorf("a device is an object: %v", o)
 	}
 }
