@@ -32,7 +32,7 @@ import (
 const allocBytes = "gpu:gpu_alloc_bytes:bytes:gpu:bytes"
 
 // serve starts a server over a directory, on a port that speaks HTTP/1.1 and HTTP/2 without TLS.
-func serve(t *testing.T, dir string) (*devserver.Server, *httptest.Server) {
+func serve(t testing.TB, dir string) (*devserver.Server, *httptest.Server) {
 	t.Helper()
 	s, err := devserver.New(devserver.Options{Dir: dir, Page: page.Handler()})
 	if err != nil {
@@ -140,7 +140,7 @@ func TestEveryProtocol(t *testing.T) {
 			if _, err := querier.SelectMergeStacktraces(t.Context(), connect.NewRequest(selection("", now))); connect.CodeOf(err) != connect.CodeInvalidArgument {
 				t.Errorf("an empty selector: %v", err)
 			}
-			merged, err := querier.SelectMergeProfile(t.Context(), connect.NewRequest(&querierv1.SelectMergeProfileRequest{
+			merged, err := querier.SelectMergeProfile(t.Context(), connect.NewRequest(&querierv1.SelectMergeProfileRequest{ //nolint:staticcheck // what profilecli and the page still call
 				ProfileTypeID: allocBytes, LabelSelector: "{}", Start: now.Add(-time.Second).UnixMilli(), End: now.UnixMilli(),
 			}))
 			if err != nil {

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -146,7 +147,9 @@ func sized(t *testing.T, n int) []byte {
 	p := simple()
 	for p.SizeVT()+70000 < n {
 		b := make([]byte, 30000)
-		random.Read(b)
+		if _, err := random.Read(b); err != nil {
+			t.Fatal(err)
+		}
 		p.StringTable = append(p.StringTable, fmt.Sprintf("%x", b))
 	}
 	p.StringTable = append(p.StringTable, "")
@@ -215,7 +218,7 @@ func FuzzConvert(f *testing.F) {
 			if got != nil {
 				t.Error("the one profile is both taken and refused")
 			}
-			if _, ok := err.(*Refusal); !ok {
+			if _, ok := errors.AsType[*Refusal](err); !ok {
 				t.Errorf("error %v is not a refusal", err)
 			}
 		}

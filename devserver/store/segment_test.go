@@ -109,7 +109,11 @@ func TestFullDisk(t *testing.T) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatalf("mount a small file system (the test needs root): %v", err)
 	}
-	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	s := open(t, Options{Dir: dir})
 	kept := 0
 	var err error
