@@ -108,9 +108,14 @@ func decompress(raw []byte) ([]byte, error) {
 		if err != nil {
 			return nil, refuse(ReasonUndecodable, "gunzip profile: %v", err)
 		}
-		if raw, err = io.ReadAll(io.LimitReader(in, MaxProfileBytes+1)); err != nil {
+		// The trailer says the size (RFC 1952); it is only a hint, so it is bounded.
+		hint := binary.LittleEndian.Uint32(raw[max(0, len(raw)-4):])
+		var out bytes.Buffer
+		out.Grow(int(min(hint, MaxProfileBytes)) + bytes.MinRead)
+		if _, err := out.ReadFrom(io.LimitReader(in, MaxProfileBytes+1)); err != nil {
 			return nil, refuse(ReasonUndecodable, "gunzip profile: %v", err)
 		}
+		raw = out.Bytes()
 	}
 	if len(raw) > MaxProfileBytes {
 		return nil, refuse(ReasonTooLarge, "profile is over %d bytes uncompressed: push it in parts", MaxProfileBytes)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -64,7 +65,7 @@ func (c codec) encode(dst []byte, p *profiles.Profile) ([]byte, error) {
 	if len(body) > maxBody {
 		return dst[:start], fmt.Errorf("%w: profile of %d bytes, limit %d: push it in parts", ErrTooLarge, len(body), maxBody)
 	}
-	return c.compressor.EncodeAll(body, binary.AppendUvarint(dst, uint64(len(body)))), nil
+	return c.compressor.EncodeAll(body, binary.AppendUvarint(slices.Grow(dst, len(body)/4), uint64(len(body)))), nil
 }
 
 func encodeIdentity(dst []byte, p *profiles.Profile) []byte {
@@ -90,7 +91,7 @@ func encodeIdentity(dst []byte, p *profiles.Profile) []byte {
 
 func encodeBody(frames []profiles.Frame, samples []profiles.Sample) []byte {
 	places := make(map[string]uint64, 2*len(frames))
-	var table, list []byte
+	table, list := make([]byte, 0, 64*len(frames)), make([]byte, 0, 12*len(frames))
 	for _, f := range frames {
 		for _, s := range [...]string{f.Function, f.SystemName, f.File, f.Mapping, f.BuildID} {
 			place, ok := places[s]
@@ -107,7 +108,11 @@ func encodeBody(frames []profiles.Frame, samples []profiles.Sample) []byte {
 		}
 		list = binary.AppendUvarint(binary.AppendVarint(binary.AppendVarint(list, f.Line), f.StartLine), inlined)
 	}
-	b := append(binary.AppendUvarint(nil, uint64(len(places))), table...)
+	size := len(table) + len(list) + 3*binary.MaxVarintLen64
+	for _, s := range samples {
+		size += 2 + 2*len(s.Stack) + 5*len(s.Values) // most often enough
+	}
+	b := append(binary.AppendUvarint(make([]byte, 0, size), uint64(len(places))), table...)
 	b = append(binary.AppendUvarint(b, uint64(len(frames))), list...)
 	b = binary.AppendUvarint(b, uint64(len(samples)))
 	for _, s := range samples {
