@@ -243,6 +243,7 @@ func (b *bed) metric(t *testing.T, name string, label ...string) float64 {
 // accounted fails the test unless every profile that was taken is sent, waiting or dropped.
 func (b *bed) accounted(t *testing.T, taken int) (sent, waiting, dropped int) {
 	t.Helper()
+	synctest.Wait() // nothing moves while the counters are read
 	sent, waiting = int(b.metric(t, "sent_profiles_total")), int(b.metric(t, "waiting_profiles"))
 	for _, r := range []push.Reason{push.QueueFull, push.Expired, push.TooLarge, push.Malformed, push.Refused, push.Unauthorized, push.ServerError, push.Shutdown} {
 		dropped += int(b.metric(t, "dropped_profiles_total", string(r)))
