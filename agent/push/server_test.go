@@ -186,12 +186,14 @@ func newBed(t *testing.T, change func(*push.Options)) *bed {
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		b.Client.Close(ended)
+		_ = b.Close(ended) // what is left is of no interest
 		transport.CloseIdleConnections()
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	return b
 }

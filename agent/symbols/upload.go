@@ -45,8 +45,8 @@ func (c *Client) startUpload(o object, name string) {
 		result, size, err := c.upload(o.id, name)
 		c.metrics.uploaded(NativeKind, result, 1)
 		c.metrics.uploadedBytes.Add(float64(size))
-		switch {
-		case result == Stored || result == Known:
+		switch result {
+		case Stored, Known:
 			c.remember(o, "")
 		default:
 			c.remember(o, result)

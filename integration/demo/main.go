@@ -179,13 +179,14 @@ func printTop(ctx context.Context, url string) error {
 	client := querierv1connect.NewQuerierServiceClient(http.DefaultClient, url)
 	now := time.Now().UnixMilli()
 	for _, d := range []struct{ service, version string }{{"trainer", "v1"}, {"trainer", "v2"}, {"chat", "v1"}, {"chat", "v2"}} {
-		r, err := client.SelectMergeProfile(ctx, connect.NewRequest(&querierv1.SelectMergeProfileRequest{
+		r, err := client.SelectMergeStacktraces(ctx, connect.NewRequest(&querierv1.SelectMergeStacktracesRequest{
 			ProfileTypeID: allocated, LabelSelector: fmt.Sprintf("{service_name=%q, version=%q}", d.service, d.version), Start: now - 60_000, End: now,
+			Format: querierv1.ProfileFormat_PROFILE_FORMAT_PPROF,
 		}))
 		if err != nil {
 			return fmt.Errorf("ask for the profile: %w", err)
 		}
-		stacks, total := topStacks(r.Msg)
+		stacks, total := topStacks(r.Msg.GetPprof().GetProfile())
 		fmt.Printf("\n%s %s allocated %s. Its top stacks, the allocating function first:\n", d.service, d.version, mebibytes(total))
 		t := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', tabwriter.AlignRight)
 		for _, s := range stacks[:min(3, len(stacks))] {

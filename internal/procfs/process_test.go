@@ -49,7 +49,7 @@ func TestOfAProcess(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer c.Wait()
+	defer func() { _ = c.Wait() }() // it is killed
 	defer in.Close()
 	if _, err := in.Write([]byte("x")); err != nil { // once it answers it is what it will be
 		t.Fatal(err)
