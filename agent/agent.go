@@ -40,6 +40,8 @@ type Options struct {
 	Labels map[string]string
 	// MaxCounters, MaxLive and MaxProcesses are bpf.Options'.
 	MaxCounters, MaxLive, MaxProcesses uint32
+	// NoReuse walks every stack afresh, to measure what a walk costs.
+	NoReuse bool
 }
 
 // Agent sees the allocations of this machine. New starts it, Close ends it.
@@ -124,7 +126,7 @@ func (a *Agent) start(ctx context.Context) error {
 	var err error
 	a.kernel, err = bpf.Load(bpf.Options{
 		Calls: callsOf(a.calls), Multi: a.mechanism == attach.UprobeMulti, OnlyBelow: a.options.OnlyBelow,
-		MaxCounters: a.options.MaxCounters, MaxLive: a.options.MaxLive, MaxProcesses: a.options.MaxProcesses,
+		MaxCounters: a.options.MaxCounters, MaxLive: a.options.MaxLive, MaxProcesses: a.options.MaxProcesses, NoReuse: a.options.NoReuse,
 	})
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ type Python struct{ value vramprofPython }
 // noCFrameField says that the frame is in the thread state (cf_frame in c/layout.h).
 const noCFrameField = 0xffff
 
-// identityEnd is how far after co_firstlineno the part of a code object reaches that tells it from others: with its line
-// table and, from 3.12 on, co_version.
+// identityEnd is the size of the last field, the line table's pointer, of the part of a code object that tells it from
+// others where there is no co_version.
 const identityEnd = 8
 
 // NewPython says how to read the interpreter whose _PyRuntime is at an address of the process.
@@ -31,7 +31,10 @@ func NewPython(l cpython.Layout, runtime uint64) *Python {
 	if l.Code.QualName == 0 {
 		v.CodeQualname = l.Code.Name
 	}
-	if l.Code.Version == 0 {
+	if l.Code.Version != 0 {
+		v.CodeFirst = l.Code.Version &^ 7
+		v.CodeLast = v.CodeFirst + 8
+	} else {
 		v.Deep = 1
 	}
 	return &Python{v}

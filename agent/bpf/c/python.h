@@ -7,13 +7,19 @@
 // A 64-bit field of s->frame or s->code.
 #define FRAME_FIELD(o) (*(u64 *)&s->frame[(o) & 120])
 
-// What tells a code object from another that later stands at its address: its own words, from co_firstlineno to the
-// line table, with co_version from 3.12 on; before that also what its name and file name begin with.
+static __always_inline u64 fold(u64 h, u64 word)
+{
+	h = (h ^ word) * 0x9fb21c651e98df25ull;
+	return h ^ h >> 32;
+}
+
+// What tells a code object from another that later stands at its address: co_version from 3.12 on; before that its own
+// words from co_firstlineno to the line table, and what its name and file name begin with.
 __noinline u64 code_identity(struct task_state *s, struct python *p, u64 code)
 {
 	if (!s || !p)
 		return 0;
-	u64 hi = 0, lo = 0;
+	u64 h = 0;
 	u32 first = p->code_first, size = p->code_last - first;
 	if (p->code_last < first || size > sizeof(s->code) || bpf_probe_read_user(s->code, size, (void *)(code + first)))
 		return 0;
@@ -21,7 +27,7 @@ __noinline u64 code_identity(struct task_state *s, struct python *p, u64 code)
 	for (u32 i = 0; i < sizeof(s->code) / 8; i++) {
 		if (i * 8 >= size)
 			break;
-		mix(&hi, &lo, *(u64 *)&s->code[i * 8]);
+		h = fold(h, *(u64 *)&s->code[i * 8]);
 	}
 	if (p->deep) {
 		u32 name = p->code_name - first, filename = p->code_filename - first;
@@ -32,10 +38,10 @@ __noinline u64 code_identity(struct task_state *s, struct python *p, u64 code)
 				continue;
 #pragma nounroll
 			for (u32 i = 0; i < sizeof(s->text) / 8; i++)
-				mix(&hi, &lo, *(u64 *)&s->text[i * 8]);
+				h = fold(h, *(u64 *)&s->text[i * 8]);
 		}
 	}
-	return hi ^ lo;
+	return h;
 }
 
 // Notes what this frame's part in the walk depended on. Frames lie on a data stack of their own, read as a whole by
