@@ -29,7 +29,7 @@ test: setup-test ## Every test, in under 20 minutes on 2 cores (root)
 
 .PHONY: bench
 bench: setup-test ## What a probe, a frame and a whole allocation cost, from one run (root)
-	go test -p 1 -run '^$$' -bench . -benchtime 100000x ./agent/attach ./integration/...
+	@go run ./integration/bench
 
 .PHONY: fuzz
 fuzz: ## Every parser of foreign bytes, FUZZTIME (60s) each
