@@ -294,8 +294,8 @@ func TestLost(t *testing.T) {
 		}
 	}
 	for pid, ours := range alive {
-		if ours {
-			t.Errorf("%d ended and nobody said so", pid)
+		if ours { // a busy machine may take longer to count it
+			l.awaitExit(t, pid)
 		}
 	}
 }
