@@ -57,8 +57,7 @@ func bench(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	m.print(os.Stdout, all)
-	return nil
+	return m.print(os.Stdout, all)
 }
 
 // setting is what is attached to the driver.

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 )
 
-// print writes the table and what the project promises of it.
-func (m measurements) print(out io.Writer, all []*subject) {
+// print writes the table and what the project promises of it. It fails if the measurement was disturbed.
+func (m measurements) print(out io.Writer, all []*subject) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(at setting, s *subject) {
 		fmt.Fprintf(w, "%s\t%s\t%.0f ns\n", at, s.name, m.median(at, s))
@@ -37,9 +38,12 @@ func (m measurements) print(out io.Writer, all []*subject) {
 		each := (m.median(at, deep) - m.median(at, shallow)) / float64(deep.native-shallow.native)
 		fmt.Fprintf(w, "%s, per native frame\tfrom %d to %d\t%.1f ns%s\n", at, shallow.native, deep.native, each, promise)
 	}
-	w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "Medians of %d repeats of %d calls, in %d rounds over all settings.\n", rounds*repeats, calls, rounds)
 	if 2*m.median(bare, all[1]) > pair {
-		fmt.Fprintln(out, "Not to be relied on: a call without a probe cannot take so long. Does another profiler run on this machine?")
+		return errors.New("a call without a probe cannot take so long: end the other profilers on this machine, which probe the driver too")
 	}
+	return nil
 }
