@@ -105,7 +105,11 @@ func (a *Agent) mapped(pid uint32, m process.Mapping) {
 		w = a.watchedOf(pid)
 		w.gpu = true
 	}
-	o, err := a.object(pid, m)
+	look := a.object
+	if w == nil || !w.gpu {
+		look = a.inspect
+	}
+	o, err := look(pid, m)
 	if o != nil && (o.Python != nil || o.PythonProblem != "") && (w == nil || w.python == nil) {
 		w = a.watchedOf(pid)
 		a.findPython(pid, w, o, m)
@@ -115,7 +119,10 @@ func (a *Agent) mapped(pid uint32, m process.Mapping) {
 	switch {
 	case driver:
 		w = a.watchedOf(pid)
-		w.gpu = true
+		if !w.gpu {
+			w.gpu = true
+			a.open(pid)
+		}
 		if err := a.attachMapping(pid, m, w); errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			a.health.Unattached["process gone"]++ // what it had mapped carries probes, or nobody runs it any more
 		} else if err != nil {
@@ -152,6 +159,27 @@ func (a *Agent) below(pid uint32) bool {
 		}
 	}
 	return false
+}
+
+// open opens what a process that uses a GPU has mapped, while it is there to open it through.
+func (a *Agent) open(pid uint32) {
+	p := a.table.Get(pid)
+	if p == nil {
+		return
+	}
+	for _, m := range p.Now().Mappings {
+		if _, err := a.object(pid, m); err != nil {
+			a.unreadable(a.watched[pid], m.Path, err)
+		}
+	}
+}
+
+// inspect does as object does for a process that uses no GPU, and keeps no file of its open.
+func (a *Agent) inspect(pid uint32, m process.Mapping) (*objects.Object, error) {
+	if m.File == (process.File{}) {
+		return nil, nil
+	}
+	return a.options.Objects.Inspect(objects.Key(m.File), pid, m.Start, m.End, m.Path)
 }
 
 func (a *Agent) watchedOf(pid uint32) *watched {

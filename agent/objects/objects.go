@@ -103,11 +103,13 @@ type Store struct {
 	objects map[Key]*Object
 	byID    map[string]*Object
 	refused map[Key]error
+	// inspected are objects whose files were closed again: an open file keeps its mount busy
+	inspected map[Key]*Object
 }
 
 // NewStore makes an empty store.
 func NewStore() *Store {
-	return &Store{objects: map[Key]*Object{}, byID: map[string]*Object{}, refused: map[Key]error{}}
+	return &Store{objects: map[Key]*Object{}, byID: map[string]*Object{}, refused: map[Key]error{}, inspected: map[Key]*Object{}}
 }
 
 // ByID gives an object by an identity that its ID has given.
@@ -127,6 +129,32 @@ func (s *Store) Get(key Key, pid uint32, start, end uint64, name string) (*Objec
 	if o, ok := s.objects[key]; ok {
 		return o, nil
 	}
+	o, err := s.open(key, pid, start, end, name)
+	if err == nil {
+		s.objects[key] = o
+		delete(s.inspected, key)
+	}
+	return o, err
+}
+
+// Inspect does as Get does, for a file of which only Python and the segments are of interest: it does not stay open.
+func (s *Store) Inspect(key Key, pid uint32, start, end uint64, name string) (*Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, known := range []map[Key]*Object{s.objects, s.inspected} {
+		if o, ok := known[key]; ok {
+			return o, nil
+		}
+	}
+	o, err := s.open(key, pid, start, end, name)
+	if err != nil {
+		return nil, err
+	}
+	s.inspected[key] = o
+	return o, o.file.Close()
+}
+
+func (s *Store) open(key Key, pid uint32, start, end uint64, name string) (*Object, error) {
 	if err, ok := s.refused[key]; ok {
 		return nil, err
 	}
@@ -158,7 +186,6 @@ func (s *Store) Get(key Key, pid uint32, start, end uint64, name string) (*Objec
 			problem = fmt.Errorf("%s is another build now", name)
 			continue
 		}
-		s.objects[key] = o
 		return o, nil
 	}
 	return nil, fmt.Errorf("open %s of process %d: %w: %w", name, pid, ErrGone, problem)
