@@ -106,6 +106,17 @@ func (p *Process) Await(expression string) string {
 	}
 }
 
+// Said gives the first group of an expression, or the match if it has none, in every line so far that it matches.
+func (p *Process) Said(expression string) []string {
+	var found []string
+	for _, line := range p.lines() {
+		if m := regexp.MustCompile(expression).FindStringSubmatch(line); m != nil {
+			found = append(found, m[len(m)-1])
+		}
+	}
+	return found
+}
+
 // GoOn gives the process a line to read, for which the workloads wait, and tells when.
 func (p *Process) GoOn() time.Time {
 	p.t.Helper()
