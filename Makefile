@@ -59,6 +59,10 @@ generate: setup-generate ## Everything generated: the API from proto/, the BPF o
 checkgenerate: ## Fails if generating again changes a file
 	@internal/tools/checkgenerate.sh
 
+.PHONY: screenshot
+screenshot: setup-test ## The page's picture in README.md, taken anew (root)
+	go test -run TestPage -count 1 ./integration/page -screenshot $(CURDIR)/docs/page.png
+
 .PHONY: setup-demo
 setup-demo: ## Install what `make demo` needs and this machine lacks
 	@internal/tools/setup.sh demo
