@@ -24,8 +24,10 @@ demo: setup-demo build ## Two demo deployments profiled on this machine: top sta
 
 .PHONY: test
 test: setup-test ## Every test, in under 20 minutes on 2 cores (root)
-	go test -p 2 -timeout 15m $$(go list ./... | grep -vxF "$$(go list $(RACE))")
+	go test -p 2 -timeout 15m $$(go list ./... | grep -vxF "$$(go list $(RACE) ./integration/...)")
 	go test -p 2 -timeout 15m -race $(RACE)
+	@# An agent sees the whole machine, and keeps open what programs with a GPU map: these run one at a time.
+	go test -p 1 -timeout 15m ./integration/...
 
 .PHONY: bench
 bench: setup-test ## What a probe, a frame and a whole allocation cost, from one run (root)
