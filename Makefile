@@ -48,6 +48,7 @@ lint: .tools/bin/golangci-lint-$(GOLANGCI) ## The rules of .golangci.yml, gofmt 
 
 .tools/bin/golangci-lint-$(GOLANGCI):
 	@echo "setup: building golangci-lint $(GOLANGCI)"
+	@mkdir -p .tools
 	@GOBIN=$(CURDIR)/.tools/bin GOFLAGS= go install -trimpath github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI) 2>.tools/golangci-lint.log || { tail .tools/golangci-lint.log; exit 1; }
 	@mv .tools/bin/golangci-lint $@
 
