@@ -27,6 +27,7 @@ import (
 // querier answers the page's calls from recorded profiles, by the rules of the real server: sums over the window, points at
 // the end of their step and one step early, nothing where there is nothing. It keeps what it was asked.
 type querier struct {
+	encoding sync.Mutex // a merged profile shares parts with the recorded ones, and encoding writes to them
 	querierv1connect.UnimplementedQuerierServiceHandler
 
 	mu       sync.Mutex
@@ -229,6 +230,8 @@ func (q *querier) SelectMergeProfile(_ context.Context, r *connect.Request[queri
 	if err != nil || len(profiles) == 0 {
 		return connect.NewResponse(answer), err
 	}
+	q.encoding.Lock()
+	defer q.encoding.Unlock()
 	merged, err := profile.Merge(profiles)
 	if err != nil {
 		return nil, err
