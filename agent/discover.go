@@ -62,6 +62,9 @@ func (a *Agent) event(e mappings.Event) {
 	switch e := e.(type) {
 	case mappings.Exec:
 		a.table.Exec(e.PID, e.Time)
+		if e.ParentPID != 0 {
+			a.table.SetParent(e.PID, e.ParentPID)
+		}
 		a.forget(e.PID)
 	case mappings.Fork:
 		a.table.Fork(e.PID, e.ParentPID, e.Time)

@@ -15,6 +15,8 @@ type Event interface{ event() }
 // Exec says that a process runs another program from now on, and that nothing of what it had mapped is left.
 type Exec struct {
 	PID uint32
+	// ParentPID is the process's parent where Scan tells it; 0 from a Watcher, whose Fork told it.
+	ParentPID uint32
 	// Comm is the new name of the process, at most 15 bytes.
 	Comm string
 	// Time is CLOCK_MONOTONIC in nanoseconds, as in all events.

@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 		{"anonymous", mmap(0, make([]byte, 24), "//anon"), with(func(m *Mmap) { m.Offset = 0 })},
 		{"vdso", mmap(0, make([]byte, 24), "[vdso]"), with(func(m *Mmap) { m.Path = "[vdso]" })},
 		{"path that the kernel gave up on", mmap(0, make([]byte, 24), "//toolong"), with(func(m *Mmap) { m.Path = "[unknown]" })},
-		{"exec", raw(unix.PERF_RECORD_COMM, miscCommExec, 7, 7, "a b"), record{kind: executed, time: 777, pid: 7, tid: 7, event: Exec{7, "a b", 777}}},
+		{"exec", raw(unix.PERF_RECORD_COMM, miscCommExec, 7, 7, "a b"), record{kind: executed, time: 777, pid: 7, tid: 7, event: Exec{PID: 7, Comm: "a b", Time: 777}}},
 		{"new name of a thread", raw(unix.PERF_RECORD_COMM, 0, 7, 8, "a b"), record{}},
 		{"fork", raw(unix.PERF_RECORD_FORK, 0, 7, 3, 8, 4, uint64(5)), record{kind: started, time: 777, pid: 7, tid: 8, parent: 3}},
 		{"exit", raw(unix.PERF_RECORD_EXIT, 0, 7, 3, 8, 4, uint64(5)), record{kind: ended, time: 777, pid: 7, tid: 8, parent: 3}},
@@ -117,7 +117,7 @@ func TestRingWraps(t *testing.T) {
 			r.data[(at*8+uint64(i))%512] = want[i%len(want)]
 		}
 		got := r.drain(nil)
-		if len(got) != 2 || got[0].event != (Exec{7, "a name", 777}) || got[1] != got[0] || page.Data_tail != page.Data_head {
+		if len(got) != 2 || got[0].event != (Exec{PID: 7, Comm: "a name", Time: 777}) || got[1] != got[0] || page.Data_tail != page.Data_head {
 			t.Fatalf("at %d: %+v", at*8, got)
 		}
 	}

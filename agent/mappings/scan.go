@@ -69,7 +69,7 @@ func (s *scanner) process(dir string, pid uint32, behind uint64) ([]Event, error
 			return nil, err
 		}
 	}
-	events := []Event{Exec{PID: pid, Comm: stat.Comm, Time: time}}
+	events := []Event{Exec{PID: pid, ParentPID: stat.PPID, Comm: stat.Comm, Time: time}}
 	for _, m := range found {
 		event := Mmap{PID: pid, TID: pid, Start: m.Start, End: m.End, Offset: m.Offset, Path: m.Path, Deleted: m.Deleted, Dev: m.Dev, Inode: m.Inode, Time: time}
 		if m.Inode != 0 {

@@ -81,6 +81,13 @@ type Table struct {
 // NewTable makes an empty table.
 func NewTable() *Table { return &Table{processes: map[uint32]*Process{}} }
 
+// SetParent notes the parent of a process whose Fork was not seen.
+func (t *Table) SetParent(pid, parent uint32) {
+	if p := t.processes[pid]; p != nil {
+		p.Parent = parent
+	}
+}
+
 // Get gives a process by its number; nil if it is not known.
 func (t *Table) Get(pid uint32) *Process { return t.processes[pid] }
 

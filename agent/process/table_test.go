@@ -69,6 +69,19 @@ func TestTheEndOfAProcessIsRememberedUntilPruned(t *testing.T) {
 	}
 }
 
+func TestTheParentOfAProcessWhoseForkWasNotSeen(t *testing.T) {
+	table := process.NewTable()
+	table.Exec(10, 1)
+	table.SetParent(10, 7)
+	table.SetParent(11, 7) // not known: nothing to note
+	if table.Get(10).Parent != 7 || table.Get(11) != nil {
+		t.Errorf("parent %d", table.Get(10).Parent)
+	}
+	if table.Exec(10, 2); table.Get(10).Parent != 7 {
+		t.Error("an exec is no change of parent")
+	}
+}
+
 func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 	table := process.NewTable()
 	table.Exec(10, 1)

@@ -3,14 +3,16 @@
 # says which. Silent where nothing is missing.
 set -euo pipefail
 
-# Each line: the groups that need a command, the command, the packages that bring it.
+# Each line: the groups that need a command or file, the command or file, the packages that bring it.
 needs='
 demo,test     gcc        gcc libc6-dev
 demo,test     python3    python3
 demo,test     g++        g++
+test          clang      clang
 test          strip      binutils
 test          chromium   chromium
 generate      clang-14   clang-14 libc6-dev
+generate      /usr/include/bpf/bpf_helpers.h libbpf-dev
 generate      llvm-strip-14 llvm-14
 generate      npm        nodejs npm
 '
@@ -18,7 +20,7 @@ case ${1-} in demo | test | generate) ;; *) sed -n '2,3s/^# //p' "$0" >&2; exit 
 missing=()
 while read -r groups command packages; do
   [[ ,$groups, == *,$1,* ]] || continue
-  command -v "$command" >/dev/null || read -ra missing <<<"${missing[*]-} $packages"
+  [ -e "$command" ] || command -v "$command" >/dev/null || read -ra missing <<<"${missing[*]-} $packages"
 done <<<"$needs"
 [ ${#missing[@]} -gt 0 ] || exit 0
 
