@@ -53,15 +53,19 @@ func (c *Client) offer(ctx context.Context, q *question) error {
 func (c *Client) unknown(objects []object) []object {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.options.Now()
 	var out []object
 	for _, o := range objects {
-		h, ok := c.holdings.Get(o)
-		if c.uploads[o] == nil && (!ok || h.refused != "" && !now.Before(h.until)) {
+		if c.uploads[o] == nil && !c.known(o) {
 			out = append(out, o)
 		}
 	}
 	return out
+}
+
+// known tells whether the service has an object, or is not to be asked yet after it refused it. mu is locked.
+func (c *Client) known(o object) bool {
+	h, ok := c.holdings.Get(o)
+	return ok && (h.refused == "" || c.options.Now().Before(h.until))
 }
 
 // findMissing gives those of some objects that the service lacks, and remembers that it has the others.

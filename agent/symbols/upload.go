@@ -28,11 +28,11 @@ const (
 // chunk is the number of bytes of a file in one message.
 const chunk = 256 << 10
 
-// startUpload uploads a file on the side, unless that is going on.
+// startUpload uploads a file on the side, unless that is going on, or was done since the service was asked.
 func (c *Client) startUpload(o object, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.uploads[o] != nil || c.ctx.Err() != nil {
+	if c.uploads[o] != nil || c.ctx.Err() != nil || c.known(o) {
 		return
 	}
 	done := make(chan struct{})
